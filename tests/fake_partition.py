@@ -134,6 +134,10 @@ class FakePartition:
     def active_producers(self) -> list[ActiveProducer]:
         return []
 
+    def produce_at_once(self, _batch: ProducedBatch) -> int:
+        """It keeps what waits, so that a test may say when it is committed."""
+        return -1
+
     def produce(
         self,
         batch: ProducedBatch,

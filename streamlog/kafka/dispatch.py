@@ -26,7 +26,7 @@ from streamlog.kafka.handlers.groups import (
     share_fetch,
     share_groups,
 )
-from streamlog.kafka.handlers.produce import DelayedProduce
+from streamlog.kafka.handlers.produce import DelayedProduce, DelayedSingleProduce, ProduceTargets
 from streamlog.kafka.handlers.security import acls, client_quotas, sasl, scram_credentials
 from streamlog.kafka.net.channel import RequestWait
 from streamlog.kafka.net.response import Response
@@ -37,7 +37,7 @@ from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.framing import frame
 from streamlog.wire.header import RequestHeader, encode_response_header, read_request_header
 
-_PRODUCE_KEY: Final = registry.PRODUCE.to_bytes(2, "big")
+PRODUCE_KEY: Final = registry.PRODUCE.to_bytes(2, "big")
 
 Handler = Callable[[api_messages.Message, int, Context], Awaitable[api_messages.Message]]
 WaitingHandler = Callable[
@@ -123,7 +123,18 @@ _LOGIN_HANDLERS: Final[dict[int, LoginHandler]] = {
 
 def is_produce(request: bytes) -> bool:
     """Its answer may come late, and those behind it are looked at meanwhile."""
-    return request[:2] == _PRODUCE_KEY
+    return request[:2] == PRODUCE_KEY
+
+
+def produce_single(
+    request: bytes, peer: Peer, targets: ProduceTargets
+) -> DelayedSingleProduce | None:
+    """What ``answer`` gives to a Produce for one partition, without waiting for anything. None, and nothing was
+    done: ``answer`` is to be asked. Raises LoginRequired.
+    """
+    if peer.is_guarded:
+        peer.admit(registry.APIS[registry.PRODUCE])
+    return produce.produce_single(request, targets, peer.context)
 
 
 async def answer(

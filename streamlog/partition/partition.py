@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -42,6 +43,7 @@ from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.deletes.message_ttl import MessageTtl
 from streamlog.partition.deletes.replicated import COMMIT_S, replicated
 from streamlog.partition.producer_state_manager import (
+    AHEAD_MS_MAX,
     ActiveProducer,
     ProducerAppend,
     ProducerStateManager,
@@ -63,7 +65,7 @@ from streamlog.partition.stream_limits import log_settings, sync_policy
 from streamlog.partition.subjects.index_build import erase_offsets
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.subject_index import Subjects
-from streamlog.record.batch import BatchHeader
+from streamlog.record.batch import LOG_APPEND_TIME, BatchHeader
 from streamlog.record.codec import RecordRun
 from streamlog.record.compiled.subjects import SubjectIndex
 from streamlog.record.compression import Buffer, Compression
@@ -499,6 +501,22 @@ class Partition(PartitionEnd):
         """What its log says of producers is read. Raises NotLeader, StorageFailed."""
         await self.producing.know()
 
+    def produce_at_once(self, batch: ProducedBatch) -> int:
+        """The offset of what a producer sent, which is committed when this returns. -1, and nothing was done: there is
+        more to it, see ``produce``. Raises as that.
+        """
+        header, timestamp_ms, config = batch.header, batch.max_timestamp_ms, self.config
+        if (
+            header.producer_id >= 0
+            or header.max_timestamp_ms != timestamp_ms
+            or header.attributes & LOG_APPEND_TIME
+            or config.timestamp_type == "LogAppendTime"
+            or config.discard == "new"
+            or not 0 <= timestamp_ms <= wall_ms() + AHEAD_MS_MAX
+        ):
+            return -1
+        return self.append_produced_at_once(batch.data, header.record_count, timestamp_ms)
+
     def produce(
         self,
         batch: ProducedBatch,
@@ -513,15 +531,15 @@ class Partition(PartitionEnd):
         batch ``know_producers`` comes before. Raises as ``append``, and InvalidTimestamp,
         InvalidProducerEpoch, OutOfOrderSequence, InvalidTransactionState, StreamFull.
         """
-        started, metrics = time.perf_counter(), self._metrics
+        started, metrics, config = time.perf_counter(), self._metrics, self.config
         try:
             appended = self.producing.append(
                 batch,
                 ack,
                 now_ms=wall_ms(),
-                append_time=self.config.timestamp_type == "LogAppendTime",
+                append_time=config.timestamp_type == "LogAppendTime",
                 started=started,
-                check_room=lambda: check_room(self, batch.record_count, len(batch.data)),
+                check_room=partial(check_room, self) if config.discard == "new" else None,
                 verified=verified,
             )
         except StreamlogError as error:

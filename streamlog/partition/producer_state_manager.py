@@ -54,10 +54,6 @@ SEGMENTS_MIN: Final = 2
 """The last ones are read whatever times their records claim."""
 
 
-def _nothing() -> None:
-    """There is always room."""
-
-
 class ProducerAppend(NamedTuple):
     """A producer's batch in the log."""
 
@@ -158,15 +154,16 @@ class ProducerStateManager:
         now_ms: int,
         append_time: bool = False,
         started: float = 0.0,
-        check_room: Callable[[], None] = _nothing,
+        check_room: Callable[[int, int], None] | None = None,
         verified: VerifiedTransaction | None = None,
     ) -> ProducerAppend:
         """At the log's end, and ``ack`` hears of the commit, later. Nothing, if it is a repetition:
         of the first one, whose commit ``ack`` hears of, perhaps at once.
 
         ``append_time``: the records are to have the leader's time. ``know`` comes before, for a
-        numbered batch; ``check_room`` may refuse what is not there yet; ``verified`` is needed by a
-        transaction's first batch. Raises NotLeader, StorageFull, StorageFailed, Overloaded,
+        numbered batch; ``check_room`` may refuse so many records of so many bytes, which are not
+        there yet; ``verified`` is needed by a transaction's first batch. Raises NotLeader,
+        StorageFull, StorageFailed, Overloaded,
         InvalidTimestamp, InvalidProducerEpoch, OutOfOrderSequence, UnknownProducer,
         InvalidTransactionState.
         """
@@ -180,7 +177,8 @@ class ProducerStateManager:
                 self._await_again(kept, ack, started)
                 return ProducerAppend(kept.base_offset, is_repetition=True)
             self._check_transaction(batch.header, verified)
-        check_room()
+        if check_room is not None:
+            check_room(batch.record_count, len(batch.data))
         base_offset = state.log.log_end_offset
         no_time = batch.max_timestamp_ms < 0  # retention must have one to go by
         append_time_ms = now_ms if append_time or no_time else None

@@ -16,6 +16,7 @@ from streamlog.record.compiled.codec import (
     decode_records,
     marked_batches,
     record_sizes,
+    survey_plain,
     survey_records,
 )
 from streamlog.record.compiled.keys import place_of
@@ -37,6 +38,7 @@ __all__ = [
     "record_at",
     "record_in",
     "record_sizes",
+    "survey_plain",
     "survey_records",
 ]
 

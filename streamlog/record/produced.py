@@ -21,6 +21,7 @@ from streamlog.errors import (
 from streamlog.record.batch import (
     CONTROL,
     CRC_POSITION,
+    CRC_START,
     ENCRYPTED,
     HEADER_BYTES,
     LAST_OFFSET_DELTA_POSITION,
@@ -36,7 +37,7 @@ from streamlog.record.batch import (
     check_bytes,
     read_header,
 )
-from streamlog.record.codec import opened, survey_records
+from streamlog.record.codec import opened, survey_plain, survey_records
 from streamlog.record.compiled.keys import keyless_of
 from streamlog.record.compression import CODEC_MASK, UNCOMPRESSED_BYTES_MAX, Buffer, Compression
 
@@ -71,6 +72,20 @@ class ProducedBatch(NamedTuple):
     def is_sequenced(self) -> bool:
         """Of an idempotent producer."""
         return self.header.producer_id >= 0
+
+
+def check_plain(data: memoryview) -> ProducedBatch | None:
+    """``check_outside`` and ``check_inside`` at once, for an uncompressed batch outside transactions. None: it is
+    another one, or something is wrong with it, which those two tell of.
+    """
+    found = survey_plain(data)
+    if found is None:
+        return None
+    fields, (largest, latest) = found
+    header = tuple.__new__(BatchHeader, fields)
+    if crc32c(data[CRC_START:]) != header.crc:
+        return None
+    return ProducedBatch(header, data, largest, latest)
 
 
 def check_outside(data: bytes | memoryview, *, transactional: bool = False) -> BatchHeader:

@@ -34,6 +34,7 @@ from streamlog.kafka.producer_ids import EPOCH_MAX
 from streamlog.kafka.refusal import RequestRefused
 from streamlog.kafka.transaction_support import why_no_transactions
 from streamlog.log.segment.append_validation import check_batch_size
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import check_writable_by_clients
 from streamlog.metadata.stream.write_state import check_takes_records
@@ -43,15 +44,20 @@ from streamlog.partition.producer_state_manager import VerifiedTransaction
 from streamlog.partition.state import UNAWAITED
 from streamlog.record.batch import read_header
 from streamlog.record.codec import opened_at_once
-from streamlog.record.produced import ProducedBatch, check_inside, check_outside
+from streamlog.record.produced import ProducedBatch, check_inside, check_outside, check_plain
 from streamlog.wire import produce as wire
 from streamlog.wire.api_messages import AT_ONCE_BYTES, Message
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
+from streamlog.wire.header import encode_response_header
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
-from streamlog.wire.produce import NO_OFFSET, ProduceResult, encode_response
+from streamlog.wire.produce import NO_OFFSET, NO_TIME, ProduceResult, encode_response
+from streamlog.wire.registry import APIS, PRODUCE
+from streamlog.wire.single_produce import SingleProduce, read_single_produce
 
+TARGETS_MAX: Final = 1_000
+"""Partitions that a connection remembers; more, and it begins anew."""
 NO_KEY: Final = "it has no key, and the topic is compacted"
 
 
@@ -179,7 +185,88 @@ class DelayedProduce:
             self.wake()
 
 
-async def until_due(late: DelayedProduce) -> None:
+class DelayedSingleProduce:
+    """The same for what one partition was sent (``produce_single``), and an ``Acknowledgement`` itself."""
+
+    __slots__ = (
+        "_asked", "_base_offset", "_nodes", "_partition", "_refused", "_timer", "append_time_ms", "is_due",
+        "throttle_ms", "wake",
+    )  # fmt: skip
+
+    def __init__(self, asked: SingleProduce, partition: Partition) -> None:
+        self.wake: Callable[[], None] = _nobody
+        self.throttle_ms = 0
+        self.is_due = False
+        self.append_time_ms: int | None = None
+        self._asked = asked
+        self._partition = partition
+        self._base_offset = NO_OFFSET
+        self._refused: ProduceResult | None = None
+        self._nodes: Sequence[NodeEndpoint] = ()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def committed(self, base_offset: int) -> None:
+        if not self.is_due:
+            self._base_offset = base_offset
+            self._end()
+
+    def failed(self, error: StreamlogError) -> None:
+        self._refuse(lambda part: part.failed(error))
+
+    def failed_for_another(self, error: NotLeader, image: MetadataImage) -> None:
+        """The client hears who leads."""
+        leader = current_leader(self._partition.tp, image)
+        self._refuse(lambda part: part.failed(error, leader))
+        self._nodes = endpoints([leader], image)
+
+    def end(self) -> None:
+        """The time is over; the records may yet be committed."""
+        self._refuse(lambda part: part.give_up())
+
+    def wait_at_most(self, timeout_ms: int) -> None:
+        """From now on."""
+        if not self.is_due:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0, timeout_ms) / 1000, self.end)
+
+    def frame(self) -> bytes:
+        asked, refused = self._asked, self._refused
+        if refused is None and not self.throttle_ms:
+            append_time_ms = NO_TIME if self.append_time_ms is None else self.append_time_ms
+            return asked.encode_answer(
+                self._base_offset, self._partition.log_start_offset, append_time_ms
+            )
+        result = refused or ProduceResult(
+            asked.partition,
+            base_offset=self._base_offset,
+            log_start_offset=self._partition.log_start_offset,
+        )
+        header = encode_response_header(APIS[PRODUCE], asked.version, asked.correlation_id)
+        return encode_response(
+            header,
+            [(asked.topic, [result])],
+            asked.version,
+            throttle_ms=self.throttle_ms,
+            nodes=self._nodes,
+        )
+
+    def _refuse(self, say: Callable[[PartitionProduce], None]) -> None:
+        if self.is_due:
+            return
+        part = PartitionProduce(self._asked.partition, _nobody)
+        part.appended(self._partition)
+        say(part)
+        self._refused = part.told()
+        self._end()
+
+    def _end(self) -> None:
+        self.is_due = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.wake()
+
+
+async def until_due(late: DelayedProduce | DelayedSingleProduce) -> None:
     """Takes its ``wake`` for that long."""
     if late.is_due:
         return
@@ -257,6 +344,94 @@ async def produce(
     if leaders:
         answer.nodes = endpoints(leaders, context.metadata.image)
     answer.wait_at_most(min(request.timeout_ms, context.settings.idle_timeout_ms))
+    return answer
+
+
+class ProduceTarget(NamedTuple):
+    """A partition that takes records as ``image`` says, and the largest batch that it takes."""
+
+    image: MetadataImage
+    name: str
+    partition: Partition
+    bytes_max: int
+
+
+class ProduceTargets:
+    """Those of a connection, by topic and number: a batch to one that is known already does not look at all of its
+    settings again. Another image makes them void.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str | bytes, int], ProduceTarget] = {}
+
+    def find(self, asked: SingleProduce, context: Context) -> ProduceTarget | None:
+        """None: it takes none, or more has to be looked at."""
+        key, image = (asked.topic, asked.partition), context.metadata.image
+        found = self._known.get(key)
+        if found is not None and found.image is image and found.partition.is_leader:
+            return found
+        found = self._looked_up(asked, image, context)
+        if found is not None:
+            if len(self._known) >= TARGETS_MAX:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    def _looked_up(
+        self, asked: SingleProduce, image: MetadataImage, context: Context
+    ) -> ProduceTarget | None:
+        try:
+            name = _name_of(asked.topic, context)
+            check_writable_by_clients(name)
+            partition = _led(asked.topic, TopicPartition(name, asked.partition), context)
+            config = image.stream(name).config
+            check_takes_records(config)
+        except StreamlogError:
+            return None
+        if image.quotas or config.is_compacted:
+            return None
+        most = context.node_settings.log.message_bytes_max
+        if config.message_bytes_max != NO_LIMIT:
+            most = min(most, config.message_bytes_max)
+        return ProduceTarget(image, name, partition, most)
+
+
+def produce_single(
+    request: bytes, targets: ProduceTargets, context: Context
+) -> DelayedSingleProduce | None:
+    """As ``produce``, at once, for the request that is sent most: uncompressed records for one partition, outside
+    transactions, of which nothing is wrong. None, and nothing was done: it is another one.
+    """
+    asked = read_single_produce(request)
+    if asked is None or asked.client_id != context.session.client_id:
+        return None
+    target = targets.find(asked, context)
+    if target is None or len(asked.records) > target.bytes_max:
+        return None
+    partition, access = target.partition, context.access
+    if access is not None and not access.allows_topic(Operation.WRITE, target.name):
+        return None
+    batch = check_plain(asked.records)
+    if batch is None or (batch.header.producer_id >= 0 and not partition.producing.complete):
+        return None
+    context.metrics.requests["Produce"].count += 1
+    answer = DelayedSingleProduce(asked, partition)
+    try:
+        base_offset = partition.produce_at_once(batch)
+        if base_offset >= 0:
+            answer.committed(base_offset)
+        elif asked.acks == wire.ACKS_ALL:
+            partition.check_min_isr()
+            answer.append_time_ms = partition.produce(batch, answer).append_time_ms
+        else:
+            appended = partition.produce(batch, UNAWAITED)
+            answer.append_time_ms = appended.append_time_ms
+            answer.committed(appended.base_offset)
+    except NotLeader as error:
+        answer.failed_for_another(error, target.image)
+    except StreamlogError as error:
+        answer.failed(error)
+    answer.wait_at_most(min(asked.timeout_ms, context.settings.idle_timeout_ms))
     return answer
 
 

@@ -89,6 +89,7 @@ class SocketChannel:
         """Called for what arrives while no task receives it."""
         self._listens = False  # the loop tells of what arrives
         self._has_heard = False  # it has told of something since it began to
+        self._trouble: select.poll | None = None
         self._may_wake = False  # who waits for bytes waits for something else, too
         self._ended: Exception | None = None
         self._timer = loop.call_later(self._send_timeout_s, self._check_idle)
@@ -243,9 +244,11 @@ class SocketChannel:
         if self._listens:
             if not self._has_heard:
                 return
-            poll = select.poll()
-            poll.register(self.sock, 0)  # both ways closed, or an error: it tells of these unasked
-            if not poll.poll(0):
+            if self._trouble is None:
+                self._trouble = select.poll()
+                # Both ways closed, or an error: it tells of these unasked.
+                self._trouble.register(self.sock, 0)
+            if not self._trouble.poll(0):
                 return
             self._mute()
         self._loop.add_reader(self.sock, self._arrived)

@@ -17,7 +17,12 @@ from streamlog.errors import (
 from streamlog.kafka import dispatch
 from streamlog.kafka.auth.peer import Peer
 from streamlog.kafka.context import Context
-from streamlog.kafka.handlers.produce import DelayedProduce, until_due
+from streamlog.kafka.handlers.produce import (
+    DelayedProduce,
+    DelayedSingleProduce,
+    ProduceTargets,
+    until_due,
+)
 from streamlog.kafka.net.channel import (
     ChannelEnded,
     ChannelIdle,
@@ -78,6 +83,8 @@ COPY_BYTES_MAX: Final = 4 * 1024
 WRITE_BYTES: Final = 64 * 1024
 PART_S: Final = 2.0
 """How long a client whose login has failed may take to close the connection itself."""
+SINGLE_BYTES_MAX: Final = 64 * 1024
+"""Of a Produce for one partition that is looked at at once: a few tens of microseconds."""
 LATE_MAX: Final = 256
 """Answers that may be late at once; then the oldest is waited for before anything else is read."""
 
@@ -118,7 +125,9 @@ class ClientConnection:
         self._copied = context.metrics.fetch_bytes["copy"]
         self._frames = FrameSplitter(context.settings.request_bytes_max)
         self._poll: RequestWait | None = None  # of the request being answered
-        self._late: deque[DelayedProduce] = deque()  # in the order of their requests
+        # In the order of their requests.
+        self._late: deque[DelayedProduce | DelayedSingleProduce] = deque()
+        self._targets = ProduceTargets()
         self._sending_late = False
         self._stopping = False
         self._muted_until_s: float | None = None  # loop time; the client has used too much
@@ -217,13 +226,25 @@ class ClientConnection:
                     break
                 self._frames.feed(data)
                 continue
-            await self._answer(request)
+            if request[:2] != dispatch.PRODUCE_KEY or not self._produced(request):
+                await self._answer(request)
             if self._frames.buffered:
                 await asyncio.sleep(0)  # a client with many requests on the way is not alone
         if self._stopping:
             await self._drain_late()
         if self._frames.buffered and not self._stopping:
             raise MalformedFrame(f"the peer left after {self._frames.buffered} bytes of a frame")
+
+    def _produced(self, request: bytes) -> bool:
+        """The request is a Produce for one partition, and is dealt with but for its answer."""
+        if len(request) > SINGLE_BYTES_MAX:
+            return False
+        answer = dispatch.produce_single(request, self._asking, self._targets)
+        if answer is None:
+            return False
+        answer.wake = self._channel.wake
+        self._late.append(answer)
+        return True
 
     async def _answer(self, request: bytes) -> None:
         buffered = self._frames.buffered

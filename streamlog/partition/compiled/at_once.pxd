@@ -21,6 +21,8 @@ cdef class StateEnd:
     cdef public object _may_act
     cdef public object _has_room
 
+    cdef _check_writable(self, leader_epoch)
+
 
 cdef class PartitionEnd:
     cdef public StateEnd state
@@ -31,3 +33,6 @@ cdef class PartitionEnd:
     cdef public dict _end_watchers
     cdef public list _waiting
     cdef public bint _is_carrying_out
+
+    cdef bint _has_to_wait(self)
+    cdef _committed(self, int64_t count, double started)

@@ -81,3 +81,11 @@ class PartitionEnd:
         None but those who watch the log end are told anything during this call. ``now_ms``: the time
         of the batch; None: the clock's.
         """
+
+    def append_produced_at_once(
+        self, data: bytes | memoryview, count: int, timestamp_ms: int
+    ) -> int:
+        """The same for a batch that a producer sent, which is checked and not numbered: of ``count``
+        records, the latest of ``timestamp_ms``. It is kept as it is, but for its base offset and
+        leader epoch.
+        """

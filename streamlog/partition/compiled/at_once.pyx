@@ -1,9 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Appends that are committed at once, compiled. ``at_once.pyi`` says what it means."""
 
-from libc.stdint cimport int64_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from streamlog.log.compiled.log_end cimport LogEnd
+from streamlog.record.compiled.batch_header cimport BASE_OFFSET_POSITION, HEADER_BYTES, LEADER_EPOCH_POSITION
 from streamlog.record.compiled.codec cimport RecordRun
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
@@ -28,17 +31,11 @@ cdef class StateEnd:
         cdef LogEnd log = self.log
         cdef int64_t base_offset = log.log_end_offset, next_offset
         cdef bytes batch
-        if (
-            self.failure is not None
-            or self.progress is None
-            or (leader_epoch is not None and <int64_t>leader_epoch != self.leader_epoch)
-            or (self._may_act is not None and not self._may_act())
-        ):
+        try:
+            self._check_writable(leader_epoch)
+        except StreamlogError:
             run.clear()
-            raise self.failure or NotLeader(f"{self.tp} is not led by this node")
-        if self._has_room is not None and not self._has_room():
-            run.clear()
-            raise StorageFull("the disk is full")
+            raise
         next_offset = base_offset + run.count
         batch = run.sealed(base_offset, <int>self.leader_epoch, now_ms, self.compression)
         try:
@@ -49,6 +46,24 @@ cdef class StateEnd:
         self.appended_bytes = len(batch)
         return base_offset
 
+    cdef _check_writable(self, leader_epoch):
+        """Raises NotLeader, also where the caller means another epoch; StorageFull, StorageFailed."""
+        if (
+            self.failure is not None
+            or self.progress is None
+            or (leader_epoch is not None and <int64_t>leader_epoch != self.leader_epoch)
+            or (self._may_act is not None and not self._may_act())
+        ):
+            raise self.failure or NotLeader(f"{self.tp} is not led by this node")
+        if self._has_room is not None and not self._has_room():
+            raise StorageFull("the disk is full")
+
+
+cdef inline void put_big_endian(uint8_t* at, int64_t value, int size) noexcept nogil:
+    cdef int i
+    for i in range(size):
+        at[i] = <uint8_t>(<uint64_t>value >> (8 * (size - 1 - i)))
+
 
 cdef class PartitionEnd:
     """What an append reads and changes of a partition."""
@@ -56,17 +71,66 @@ cdef class PartitionEnd:
     def append_at_once(self, RecordRun run not None, *, leader_epoch=None, now_ms=None):
         """Append ``run`` as one batch, which is committed when this returns; its base offset. -1, and
         nothing was done: the commit has to wait, see ``append``. Raises as that.
+        """
+        cdef StateEnd state = self.state
+        cdef int64_t base_offset
+        cdef Py_ssize_t count = run.count
+        if self._has_to_wait():
+            return -1
+        started = perf_counter()
+        appended_ms = time_ns() // 1_000_000 if now_ms is None else now_ms
+        try:
+            base_offset = state.append_run(run, appended_ms, leader_epoch=leader_epoch)
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        self._committed(count, started)
+        return base_offset
 
-        It is committed by being written where this leader is alone in sync, no sync is waited for and
-        nothing waits that came before: ``settle``, in its turn, could find nothing else. Where anybody
-        watches, the commit has its turn, so that none of them is told anything during this call.
+    def append_produced_at_once(self, data, int64_t count, int64_t timestamp_ms):
+        """Append what a producer sent as it is, but for its base offset and leader epoch. As ``append_at_once``."""
+        cdef StateEnd state = self.state
+        cdef LogEnd log = self._log
+        cdef int64_t base_offset = log.log_end_offset
+        cdef Py_buffer view
+        cdef bytes batch
+        cdef uint8_t* at
+        if self._has_to_wait():
+            return -1
+        started = perf_counter()
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if view.len < HEADER_BYTES:
+                raise ValueError(f"a batch of {view.len} bytes")
+            batch = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+        at = <uint8_t*>PyBytes_AS_STRING(batch)
+        put_big_endian(at + BASE_OFFSET_POSITION, base_offset, 8)
+        put_big_endian(at + LEADER_EPOCH_POSITION, state.leader_epoch, 4)
+        try:
+            state._check_writable(None)
+            log.append(batch, timestamp_ms, (base_offset, base_offset + count, state.leader_epoch))
+        except StorageFailed as error:
+            state.failure = state.failure or error
+            self.append_failed(error)
+            raise
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        state.appended_bytes = len(batch)
+        self._committed(count, started)
+        return base_offset
+
+    cdef bint _has_to_wait(self):
+        """What is appended is committed by being written where this leader is alone in sync, no sync is waited for and
+        nothing waits that came before: ``settle``, in its turn, could find nothing else. Where anybody watches, the
+        commit has its turn, so that none of them is told anything during this call.
         """
         cdef StateEnd state = self.state
         cdef LogEnd log = self._log
-        cdef int64_t base_offset, end_offset
-        cdef Py_ssize_t count = run.count
         progress = state.progress
-        if (
+        return (
             progress is None
             or state.sync == "commit"
             or state.pending
@@ -78,17 +142,14 @@ cdef class PartitionEnd:
             or progress._counted
             or progress._short
             or log.erasures._pending
-        ):
-            return -1
-        started = perf_counter()
-        appended_ms = time_ns() // 1_000_000 if now_ms is None else now_ms
-        try:
-            base_offset = state.append_run(run, appended_ms, leader_epoch=leader_epoch)
-        except StreamlogError as error:
-            self.append_failed(error)
-            raise
-        end_offset = log.log_end_offset
-        state.high_watermark = progress.local(end_offset, end_offset)
+        )
+
+    cdef _committed(self, int64_t count, double started):
+        """So many records were appended."""
+        cdef StateEnd state = self.state
+        cdef LogEnd log = self._log
+        cdef int64_t end_offset = log.log_end_offset
+        state.high_watermark = state.progress.local(end_offset, end_offset)
         metrics, surroundings = self._metrics, self._surroundings
         metrics.append_batches.count += 1
         metrics.append_records.count += count
@@ -101,4 +162,3 @@ cdef class PartitionEnd:
         metrics.commit_latency_seconds.observe(perf_counter() - started)
         if self._end_watchers:
             self.grown()
-        return base_offset

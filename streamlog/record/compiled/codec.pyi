@@ -81,6 +81,12 @@ def survey_records(body: Buffer, count: int, base_timestamp_ms: int) -> tuple[in
     no more than ``HEADERS_MAX`` headers each.
     """
 
+def survey_plain(data: Buffer) -> tuple[tuple[int, ...], tuple[int, int]] | None:
+    """The fields of the header of the one batch that ``data`` is, with a base offset of 0, and what ``survey_records``
+    says of its records. None: it is not an uncompressed batch outside transactions, or something is wrong with it; the
+    checksum is not looked at.
+    """
+
 def record_sizes(body: Buffer) -> list[int]:
     """Of each record of an opened batch, in bytes, with the length that it begins with.
 

@@ -408,6 +408,55 @@ def survey_records(body, int64_t count, int64_t base_timestamp_ms):
         PyBuffer_Release(&view)
 
 
+cdef inline int64_t big_endian(const uint8_t* at, int size) noexcept nogil:
+    """Signed."""
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value = (value << 8) | at[i]
+    if size == 2:
+        return <int16_t>value
+    return <int32_t>value if size == 4 else <int64_t>value
+
+
+def survey_plain(data):
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    cdef int64_t length, attributes, last_delta, base_timestamp, producer_id, epoch, sequence, count
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        at = <const uint8_t*>view.buf
+        if view.len < HEADER_BYTES or at[MAGIC_POSITION] != MAGIC:
+            return None
+        length = big_endian(at + LENGTH_POSITION, 4)
+        attributes = big_endian(at + ATTRIBUTES_POSITION, 2)
+        last_delta = big_endian(at + LAST_OFFSET_DELTA_POSITION, 4)
+        base_timestamp = big_endian(at + BASE_TIMESTAMP_POSITION, 8)
+        producer_id = big_endian(at + PRODUCER_ID_POSITION, 8)
+        epoch = big_endian(at + PRODUCER_EPOCH_POSITION, 2)
+        sequence = big_endian(at + BASE_SEQUENCE_POSITION, 4)
+        count = big_endian(at + RECORD_COUNT_POSITION, 4)
+        if (
+            length + LENGTH_PREFIX_BYTES != view.len
+            or attributes & ~LOG_APPEND_TIME
+            or count < 1
+            or count != last_delta + 1
+            or (producer_id >= 0 and (epoch < 0 or sequence < 0))
+        ):
+            return None
+        header = (
+            0, length, big_endian(at + LEADER_EPOCH_POSITION, 4), MAGIC,
+            big_endian(at + CRC_POSITION, 4) & 0xFFFFFFFF, attributes, last_delta, base_timestamp,
+            big_endian(at + MAX_TIMESTAMP_POSITION, 8), producer_id, epoch, sequence, count,
+        )
+        try:
+            return header, survey(at + HEADER_BYTES, view.len - HEADER_BYTES, count, base_timestamp)
+        except CorruptBatch:
+            return None
+    finally:
+        PyBuffer_Release(&view)
+
+
 cdef tuple survey(const uint8_t* start, Py_ssize_t size, int64_t count, int64_t base_timestamp_ms):
     cdef Cursor cursor
     cdef const uint8_t* end = start + size

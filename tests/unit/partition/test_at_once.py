@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamlog.errors import NotLeader, StorageFailed, StorageFull
+from streamlog.log.segment.segment import Segment
 from streamlog.log.storage.disk import OsDisk, OsFile
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
@@ -157,9 +159,14 @@ class _RefusingFile(OsFile):
         raise OSError(self.code, "refused")
 
 
+@pytest.mark.parametrize("is_produced", [False, True])
 @pytest.mark.parametrize(("code", "error"), [(28, StorageFull), (5, StorageFailed)])
 async def test_an_append_at_once_that_the_disk_refuses_commits_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    error: type[Exception],
+    is_produced: bool,
 ) -> None:
     class RefusingDisk(OsDisk):
         is_refusing = False
@@ -186,7 +193,12 @@ async def test_an_append_at_once_that_the_disk_refuses_commits_nothing(
     registry._files.close()  # so that the segment is opened again
     run = run_of(b"b")
     with pytest.raises(error):
-        partition.append_at_once(run)
+        if is_produced:
+            partition.produce_at_once(produced(b"b"))
+        else:
+            partition.append_at_once(run)
+    if is_produced:
+        run.clear()
     assert (run.count, partition.log_end_offset, partition.high_watermark) == (0, 1, 1)
     assert (partition.failure is not None) is (error is StorageFailed)
     disk.is_refusing = False
@@ -199,11 +211,83 @@ async def test_an_append_at_once_that_the_disk_refuses_commits_nothing(
         assert partition.append_at_once(run_of(b"c")) == 1
 
 
-def produced(*values: bytes) -> ProducedBatch:
+def produced(*values: bytes, **header: Any) -> ProducedBatch:
     data = hand_batch(
-        [HandRecord(value) for value in values], base_timestamp_ms=1, max_timestamp_ms=1
+        [HandRecord(value) for value in values],
+        **{"base_timestamp_ms": 1, "max_timestamp_ms": 1, **header},
     )
     return check_inside(check_outside(data), data)
+
+
+def bytes_of(segment: Segment) -> bytes:
+    return Path(segment.path).read_bytes()
+
+
+@pytest.mark.parametrize("sync", ["os", "interval"])
+async def test_what_is_produced_at_once_lies_in_the_log_as_what_is_produced(
+    world: World, sync: str
+) -> None:
+    async with world.node(sync=sync, segment_bytes=4096, index_interval_bytes=256) as registry:
+        for name in ("once", "usual"):
+            await world.create(name)
+        once, usual = registry.partition(tp("once")), registry.partition(tp("usual"))
+        for number in range(30):
+            values = [b"%d" % number * (1 + 70 * (number % 7))] * (1 + number % 3)
+            batch = produced(*values)
+            base_offset = usual.log_end_offset
+            assert once.produce_at_once(batch) == base_offset
+            assert once.high_watermark == once.log_end_offset == base_offset + len(values)
+            told = Told()
+            usual.produce(batch, told)
+            assert await told.answer == base_offset
+        segments = [it.state.log.segments for it in (once, usual)]
+        assert len(segments[0]) > 5
+        for ours, theirs in zip(*segments, strict=True):
+            assert bytes_of(ours) == bytes_of(theirs)
+        count = world.metrics.registry.get_sample_value
+        assert count("streamlog_append_batches_total") == 60
+        assert count("streamlog_append_records_total") == 2 * once.log_end_offset
+        assert count("streamlog_append_bytes_total") == 2 * once.size_bytes
+
+
+FUTURE_MS = 10**14
+
+
+@pytest.mark.parametrize(
+    ("batch", "settings"),
+    [
+        (produced(b"a", producer=(7, 0, 0)), {}),
+        (produced(b"a", attributes=8), {}),
+        (produced(b"a", max_timestamp_ms=2), {}),
+        (produced(b"a", base_timestamp_ms=-1, max_timestamp_ms=-1), {}),
+        (produced(b"a", base_timestamp_ms=FUTURE_MS, max_timestamp_ms=FUTURE_MS), {}),
+        (produced(b"a"), {"timestamp_type": "LogAppendTime"}),
+        (produced(b"a"), {"discard": "new"}),
+        (produced(b"a"), {"sync": "commit"}),
+    ],
+)
+async def test_where_there_is_more_to_a_batch_nothing_is_done_at_once(
+    world: World, batch: ProducedBatch, settings: dict[str, Any]
+) -> None:
+    async with world.node(sync="os") as registry:
+        await world.create("s", **settings)
+        partition = registry.partition(tp("s"))
+        assert partition.produce_at_once(batch) == NOT_AT_ONCE
+        assert partition.log_end_offset == 0
+
+
+async def test_what_is_produced_does_not_overtake(world: World) -> None:
+    async with world.node(sync="os") as registry:
+        await world.create("s")
+        partition, told = registry.partition(tp("s")), Told()
+        partition.append(run_of(b"a"), told)
+        assert partition.produce_at_once(produced(b"b")) == NOT_AT_ONCE
+        assert await told.answer == 0
+        assert partition.produce_at_once(produced(b"b", b"c")) == 1
+        partition.fence(NotLeader("gone"))
+        with pytest.raises(NotLeader):
+            partition.produce_at_once(produced(b"d"))
+        assert partition.log_end_offset == 3
 
 
 @pytest.mark.parametrize("sync", ["os", "interval", "commit"])

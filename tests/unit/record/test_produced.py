@@ -1,12 +1,21 @@
 """What a producer may send, and what the leader makes of it."""
 
 import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamlog.errors import CorruptBatch, InvalidRecord, NoTransactions, StreamlogError
 from streamlog.record.batch import check_batch
 from streamlog.record.codec import iter_records
 from streamlog.record.compression import Compression, compress
-from streamlog.record.produced import ProducedBatch, check_inside, check_outside, stamp
+from streamlog.record.produced import (
+    ProducedBatch,
+    check_inside,
+    check_outside,
+    check_plain,
+    stamp,
+)
 from tests.record_batches import HandRecord, hand_batch
 
 RECORDS = [
@@ -86,3 +95,51 @@ def test_a_claim_of_append_time_is_not_believed() -> None:
 def test_what_is_refused(data: bytes, error: type[StreamlogError]) -> None:
     with pytest.raises(error):
         checked(data)
+
+
+@pytest.mark.parametrize("producer", [(-1, -1, -1), (5, 6, 7)])
+@pytest.mark.parametrize("attributes", [0, 8])
+@pytest.mark.parametrize("max_timestamp_ms", [1_005, 999_999])
+def test_a_plain_batch_is_checked_at_once(
+    producer: tuple[int, int, int], attributes: int, max_timestamp_ms: int
+) -> None:
+    data = hand_batch(
+        RECORDS, -1, attributes=attributes, max_timestamp_ms=max_timestamp_ms, producer=producer
+    )
+    assert check_plain(memoryview(data)) == checked(data)
+
+
+@pytest.mark.parametrize("codec", [it for it in Compression if it])
+def test_a_compressed_batch_is_none_of_them(codec: Compression) -> None:
+    data = hand_batch(RECORDS, attributes=codec, compress=lambda body: compress(codec, body))
+    assert check_plain(memoryview(data)) is None
+
+
+@pytest.mark.parametrize("attributes", [0x10, 0x20, 0x40, 0x2000, 0x4000])
+def test_nor_is_one_with_other_attributes(attributes: int) -> None:
+    data = hand_batch(RECORDS, attributes=attributes, producer=(1, 1, 1))
+    assert check_plain(memoryview(data)) is None
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=3),
+    cut=st.integers(0, 400),
+    is_summed=st.booleans(),
+)
+def test_what_is_damaged_is_checked_as_in_two_steps_or_not_at_all(
+    changes: list[tuple[int, int]], cut: int, is_summed: bool
+) -> None:
+    """Also where the checksum has been made to fit."""
+    damaged = bytearray(hand_batch(RECORDS, max_timestamp_ms=1_005))
+    for place, byte in changes:
+        damaged[place % len(damaged)] = byte
+    if cut < 100:
+        del damaged[cut:]
+    if is_summed and len(damaged) > 21:
+        damaged[17:21] = crc32c(damaged[21:]).to_bytes(4, "big")
+    data = memoryview(bytes(damaged))
+    found = check_plain(data)
+    if found is not None:
+        assert found == checked(bytes(data))
+    elif not changes and cut >= 100:
+        raise AssertionError("a whole one is not taken")

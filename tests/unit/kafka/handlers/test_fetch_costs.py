@@ -3,13 +3,8 @@
 See the head of ``tests/unit/test_costs.py`` for what to do about a limit that is passed.
 """
 
-import os
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from streamlog.config import SaslSection
@@ -18,11 +13,11 @@ from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.wire.registry import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from tests.call_counts import counted
 from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient, at, wanted
 from tests.record_batches import HandRecord, hand_batch
 
-OURS: Final = f"{os.sep}streamlog{os.sep}"
 FETCHES: Final = 10
 FETCH_BYTES: Final = 2**20
 CALLS_MAX: Final = 214
@@ -34,29 +29,6 @@ READ_CALLS_MAX: Final = 48
 read the header behind its end."""
 SYSTEM_CALLS: Final = {"socket.recv": 1, "socket.send": 2, "sendfile": 1, "preadv": 1}
 """Of each fetch of the most that a client asks for by default; and one wait for the request."""
-
-
-@contextmanager
-def counted() -> Iterator[Counter[str]]:
-    """The calls that our code gets and makes."""
-    calls: Counter[str] = Counter()
-
-    def heard(frame: FrameType, event: str, argument: object) -> None:
-        if event in {"call", "c_call"} and OURS in frame.f_code.co_filename:
-            name = frame.f_code.co_qualname if event == "call" else name_of(argument)
-            if not name.startswith("lock.__"):  # of ``with lock``: told from Python 3.14 on only
-                calls[name] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(heard)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(before)
-
-
-def name_of(function: object) -> str:
-    return getattr(function, "__qualname__", str(function))
 
 
 async def test_a_fetch_takes_few_calls_and_wakes_the_loop_once(node: KafkaNode) -> None:
