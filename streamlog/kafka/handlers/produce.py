@@ -57,7 +57,7 @@ from streamlog.wire.registry import APIS, PRODUCE
 from streamlog.wire.single_produce import SingleProduce, read_single_produce
 
 TARGETS_MAX: Final = 1_000
-"""Partitions that a connection remembers; more, and it begins anew."""
+"""Partitions that a connection remembers; with more it forgets all of them."""
 NO_KEY: Final = "it has no key, and the topic is compacted"
 
 

@@ -1,5 +1,6 @@
 """The compiled reading of a Produce for one partition, and its answer, held to those in Python."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -27,7 +28,7 @@ I64 = st.integers(-(2**63), 2**63 - 1)
 
 def request_of(
     version: int,
-    partitions: list[tuple[int, bytes | None]],
+    partitions: Sequence[tuple[int, bytes | None]],
     *,
     name: str = "flights",
     acks: int = -1,
