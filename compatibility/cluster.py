@@ -6,6 +6,8 @@ from typing import Final
 from confluent_kafka.admin import AdminClient
 
 from compatibility.outcome import Failed
+from streamlog.coordination.keys import partition_of
+from streamlog.metadata.stream.stream_config import TRANSACTIONS_STREAM
 from tools.nodes.cluster import Cluster as NodeProcesses
 from tools.nodes.node_process import Settings
 from tools.nodes.server_process import NatsServer
@@ -53,6 +55,16 @@ class Cluster(NodeProcesses):
         """Where the leader keeps its first partition."""
         return self[self.leader_of(topic)].data_dir / "streams" / topic / "0"
 
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """The node that a producer's transactions are led by."""
+        topics = self.new_admin().list_topics(TRANSACTIONS_STREAM, timeout=TIMEOUT_S).topics
+        count = len(topics[TRANSACTIONS_STREAM].partitions)
+        return self.leader((TRANSACTIONS_STREAM, partition_of(transactional_id, count)))
+
+    def configure_group(self, group: str, name: str, value: str) -> None:
+        """A config of a share group, which need not be there yet."""
+        self._command("group", "config", group, f"{name}={value}")
+
     def crash(self, number: int) -> None:
         self._killed.add(number)
         self.kill(number)
@@ -61,11 +73,11 @@ class Cluster(NodeProcesses):
         """Start what has crashed, and wait until the whole cluster is in sync."""
         while self._killed:
             self.start(self._killed.pop())
-        self._command("check", "--wait", "--timeout", str(int(TIMEOUT_S)))
-        self._command("rebalance")
+        self._command("cluster", "check", "--wait", "--timeout", str(int(TIMEOUT_S)))
+        self._command("cluster", "rebalance")
 
     def _command(self, *words: str) -> None:
         try:
-            self.command("cluster", *words, timeout_s=TIMEOUT_S + 30)
+            self.command(*words, timeout_s=TIMEOUT_S + 30)
         except AssertionError as error:
             raise Failed(str(error)) from error

@@ -24,6 +24,8 @@ class Peer:
     """As that registry's own client takes them; empty where a file in the folder lists them."""
     place: int
     """In the table, from the top."""
+    without: tuple[str, ...] = ()
+    """Files of the folder that this version has no use for."""
     speaks: Protocol = "kafka"
 
 
@@ -45,5 +47,6 @@ def _found() -> Iterator[Peer]:
                 content["registry"],
                 packages,
                 row["place"],
+                tuple(row.get("without", ())),
                 content.get("speaks", "kafka"),
             )

@@ -104,6 +104,29 @@ class Program:
         if text is None:
             self._lines.put(None)  # for who asks again
             return None
+        line = self._parse(text)
+        return self.line(timeout_s) if line is None else line
+
+    def lines(self) -> list[Line]:
+        """What has come so far, without waiting."""
+        found, self._ahead = self._ahead, []
+        while (text := self._arrived()) is not None:
+            if (line := self._parse(text)) is not None:
+                found.append(line)
+        return found
+
+    def _arrived(self) -> str | None:
+        """The next line of output if it is there already and is not the end."""
+        try:
+            text = self._lines.get_nowait()
+        except queue.Empty:
+            return None
+        if text is None:
+            self._lines.put(None)
+        return text
+
+    def _parse(self, text: str) -> Line | None:
+        """None: a note, which is kept."""
         self._last = text
         line: Line = json.loads(text)
         if "not_offered" in line:
@@ -112,15 +135,8 @@ class Program:
             raise Failed(one_line(str(line["error"])))
         if "note" in line:
             self.notes.append(str(line["note"]))
-            return self.line(timeout_s)
+            return None
         return line
-
-    def lines(self) -> list[Line]:
-        """What has come so far, without waiting."""
-        found, self._ahead = self._ahead, []
-        while not self._lines.empty() and (line := self.line()) is not None:
-            found.append(line)
-        return found
 
     def failure(self) -> str | None:
         """Why it has ended or failed, if it has."""

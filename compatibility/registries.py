@@ -39,7 +39,7 @@ def install(peer: Peer, cache: Path) -> Installed:
     bring, command = REGISTRIES[peer.registry]
     if not (folder / DONE).exists():
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(peer.folder, folder)
+        shutil.copytree(peer.folder, folder, ignore=shutil.ignore_patterns(*peer.without))
         bring(peer, folder)
         (folder / DONE).touch()
     return command(folder)
@@ -58,7 +58,9 @@ def present(peer: Peer) -> Installed | None:
 
 def _fingerprint(peer: Peer) -> str:
     """Another one for other packages, and for another program."""
-    files = sorted(path for path in peer.folder.iterdir() if path.is_file())
+    files = sorted(
+        path for path in peer.folder.iterdir() if path.is_file() and path.name not in peer.without
+    )
     parts = [" ".join(peer.packages).encode(), *(path.read_bytes() for path in files)]
     return sha256(b"\0".join(parts)).hexdigest()[:12]
 

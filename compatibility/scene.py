@@ -20,9 +20,11 @@ from nats.errors import NoRespondersError
 
 from compatibility.cluster import Cluster
 from compatibility.outcome import Failed
+from compatibility.peer import peers
 from compatibility.program import Program, Record
-from compatibility.registries import Installed
+from compatibility.registries import Installed, present
 
+JUDGE: Final = "confluent-kafka"
 TIMEOUT_S: Final = 60.0
 AT_ONCE: Final = 50
 """Messages on their way at the same time."""
@@ -70,8 +72,18 @@ class Scene:
 
     def start(self, verb: str, **arguments: Any) -> Program:
         """The client's program; it is killed with the scene if it has not ended by then."""
-        command = (*self._installed.command, self.cluster.servers, verb, json.dumps(arguments))
-        program = Program(command, self._log, self._installed.environment)
+        return self._start(self._installed, verb, arguments)
+
+    def start_judge(self, verb: str, **arguments: Any) -> Program:
+        """The same of the client that we judge by, for what the one under test has no call for."""
+        (judge,) = (peer for peer in peers() if peer.name == JUDGE)
+        installed = present(judge)
+        assert installed is not None, f"{JUDGE} is not installed"
+        return self._start(installed, verb, arguments)
+
+    def _start(self, installed: Installed, verb: str, arguments: Mapping[str, Any]) -> Program:
+        command = (*installed.command, self.cluster.servers, verb, json.dumps(arguments))
+        program = Program(command, self._log, installed.environment)
         self._started.append(program)
         return self._programs.enter_context(program)
 

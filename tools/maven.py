@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -31,17 +32,38 @@ def archives(artifacts: Sequence[str], folder: Path) -> Path:
     MavenError.
     """
     if not folder.exists():
-        for program in ("java", "mvn"):
-            if shutil.which(program) is None:
-                raise MavenError(f"{program} is needed")
-        partial = folder.with_suffix(".part")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        partial = _begin(folder)
         dependencies = (_DEPENDENCY.format(*it.split(":")) for it in artifacts)
         (partial / "pom.xml").write_text(_POM.format("".join(dependencies)))
         _run(partial, "dependency:copy-dependencies", f"-DoutputDirectory={partial}")
         partial.rename(folder)
     return folder
+
+
+def unpacked(artifact: str, folder: Path) -> Path:
+    """``folder`` with what is in the tar archive ``group:name:version:type:classifier``; fetched unless it is there.
+    Raises MavenError.
+    """
+    if not folder.exists():
+        partial = _begin(folder)
+        _run(partial, "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={partial}")
+        (archive,) = partial.iterdir()
+        with tarfile.open(archive) as content:
+            content.extractall(partial, filter="data")
+        archive.unlink()
+        partial.rename(folder)
+    return folder
+
+
+def _begin(folder: Path) -> Path:
+    """An empty folder, which becomes ``folder`` when all is in it."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise MavenError(f"{program} is needed")
+    partial = folder.parent / f"{folder.name}.part"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    return partial
 
 
 def _run(folder: Path, *arguments: str) -> None:

@@ -2,7 +2,16 @@
 
 from typing import Final
 
-from compatibility.checks import admin, dump, failover, groups, reading, writing
+from compatibility.checks import (
+    admin,
+    dump,
+    failover,
+    groups,
+    reading,
+    sharing,
+    transactions,
+    writing,
+)
 from compatibility.checks.check import Check
 from compatibility.segments import CODECS
 
@@ -19,6 +28,9 @@ CHECKS: Final = (
     Check("admin-groups", "admin: groups", admin.groups),
     Check("failover", "leader killed", failover.leader_change),
     Check("coordinator", "coordinator killed", groups.coordinator_killed),
+    Check("new-protocol", "group, new protocol", groups.new_protocol),
+    Check("share", "share group", sharing.share_group),
+    Check("transactions", "transactions", transactions.transactions),
     Check("dump", "segment files", dump.segment_files),
 )
 

@@ -47,7 +47,15 @@ def commit_and_resume(scene: Scene) -> str:
 
 def rebalance(scene: Scene) -> str:
     """Three members share six partitions, then two; records are read by whom they belong to."""
-    members = Membership(scene)
+    return _come_and_go(Membership(scene))
+
+
+def new_protocol(scene: Scene) -> str:
+    """The same, where the coordinator assigns the partitions."""
+    return _come_and_go(Membership(scene, "consumer"))
+
+
+def _come_and_go(members: Membership) -> str:
     for name in ("a", "b", "c"):
         members.join(name)
         owners = members.wait_shared()

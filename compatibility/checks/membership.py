@@ -3,9 +3,14 @@
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    KafkaException,
+    TopicPartition,
+)
 
 from compatibility.checks.check import same
 from compatibility.outcome import Failed
@@ -20,12 +25,20 @@ POLL_S: Final = 0.25
 
 Owners = Mapping[int, str]
 """Whose each partition is."""
+Protocol = Literal["classic", "consumer"]
+
+
+_TYPES: Final[Mapping[Protocol, ConsumerGroupType]] = {
+    "classic": ConsumerGroupType.CLASSIC,
+    "consumer": ConsumerGroupType.CONSUMER,
+}
 
 
 class Membership:
     """Client programs in one group, that read a topic of six partitions."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, protocol: Protocol = "classic") -> None:
+        self.protocol = protocol
         self.topic = scene.topic(partitions=PARTITIONS)
         self.group = f"{self.topic}-g"
         self._scene = scene
@@ -35,6 +48,8 @@ class Membership:
 
     def join(self, name: str) -> None:
         ask = {"topic": self.topic, "group": self.group, "client_id": name}
+        if self.protocol != "classic":
+            ask["protocol"] = self.protocol
         self._members[name] = self._scene.start("group", **ask)
 
     def leave(self, name: str) -> None:
@@ -97,9 +112,12 @@ class Membership:
     def _assigned(self) -> dict[str, list[int]]:
         """By client id; empty where there is no such group yet."""
         try:
-            members = self._described().members
+            described = self._described()
         except KafkaException:
             return {}
+        members = described.members
+        if members and described.type != _TYPES[self.protocol]:
+            raise Failed(f"the group's protocol is {described.type.name}")
         return {
             it.client_id: [p.partition for p in it.assignment.topic_partitions] for it in members
         }

@@ -143,8 +143,8 @@ class ImageTopics:
         return self._image.names.get(topic_id.bytes)
 
     def names(self) -> Iterable[str]:
-        """Not the internal ones: as Kafka's ``exclude.internal.topics``."""
-        return (it for it in self._image.streams if not it.startswith("__"))
+        """The internal ones too: ``exclude.internal.topics`` is for expressions of Kafka's clients alone."""
+        return self._image.streams
 
 
 class GroupStatistics(NamedTuple):

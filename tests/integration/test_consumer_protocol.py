@@ -162,6 +162,17 @@ def test_an_expression_stands_for_topics_that_come_later(
     assert {it.topic() for it in member.read} == {"orders-a", "orders-b"}
 
 
+def test_an_expression_stands_for_internal_topics_too(
+    node: NodeProcess, members: Callable[..., Member]
+) -> None:
+    """As in Kafka 4.2, whose coordinator knows of no ``exclude.internal.topics``."""
+    create(node.kafka, "orders")
+    produce(node.kafka, "orders", [b"mine"])
+    member = members(node.kafka, "all", "^(orders|__consumer.*)")
+    names = {"orders", "__consumer_offsets"}
+    poll_until([member], lambda: {it.topic() for it in member.read} == names, "records of both")
+
+
 def test_a_static_member_comes_back_to_what_it_had(
     node: NodeProcess, members: Callable[..., Member]
 ) -> None:

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import CommitFailedError, RebalanceInProgressError, for_code
-from contract import end_of_input, put, put_record, run
+from contract import NotOffered, end_of_input, put, put_record, run
 
 AT_ONCE = 100
 
@@ -27,9 +27,20 @@ def plain(verb: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]
 
 
 async def consume(
-    servers: str, topic: str, partition: int, offset: int = 0, time_ms: int | None = None
+    servers: str,
+    *,
+    topic: str,
+    partition: int,
+    offset: int = 0,
+    time_ms: int | None = None,
+    committed: bool = False,
 ) -> None:
-    settings = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "none"}
+    settings = {
+        "group_id": None,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "none",
+        "isolation_level": "read_committed" if committed else "read_uncommitted",
+    }
     async with AIOKafkaConsumer(bootstrap_servers=servers, **settings) as consumer:
         wanted = TopicPartition(topic, partition)
         consumer.assign([wanted])
@@ -42,8 +53,16 @@ async def consume(
 
 
 async def group(
-    servers: str, topic: str, group: str, client_id: str, count: int | None = None
+    servers: str,
+    *,
+    topic: str,
+    group: str,
+    client_id: str,
+    count: int | None = None,
+    protocol: str = "classic",
 ) -> None:
+    if protocol != "classic":
+        raise NotOffered("only the classic protocol")
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=servers,
@@ -112,10 +131,40 @@ async def _lines() -> AsyncIterator[str]:
         yield line
 
 
+async def transact(servers: str, topic: str, partition: int, transactional_id: str) -> None:
+    settings = {"transactional_id": transactional_id, "linger_ms": 20}
+    async with AIOKafkaProducer(bootstrap_servers=servers, **settings) as producer:
+        put()
+        await _answer(Transaction(producer, topic, partition))
+
+
+class Transaction:
+    """A method for each step."""
+
+    def __init__(self, producer: AIOKafkaProducer, topic: str, partition: int) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self.begin = producer.begin_transaction
+        self.commit = producer.commit_transaction
+        self.abort = producer.abort_transaction
+
+    async def send(self, values: list[str]) -> None:
+        sent = [
+            await self._producer.send(self._topic, value.encode(), partition=self._partition)
+            for value in values
+        ]
+        await asyncio.gather(*sent)
+
+
 async def admin(servers: str) -> None:
     client = AIOKafkaAdminClient(bootstrap_servers=servers)
     await client.start()
-    calls = Calls(client)
+    await _answer(Calls(client))
+    await client.close()
+
+
+async def _answer(calls: object) -> None:
     async for line in _lines():
         arguments = json.loads(line)
         call = getattr(calls, arguments.pop("op"), None)
@@ -126,7 +175,6 @@ async def admin(servers: str) -> None:
             put(**(await call(**arguments) or {}))
         except Exception as error:
             put(error=f"{type(error).__name__}: {error}")
-    await client.close()
 
 
 class Calls:
@@ -184,5 +232,6 @@ def _check(codes: list[Any]) -> None:
 
 
 if __name__ == "__main__":
-    verbs = {"consume": consume, "group": group, "produce": produce, "admin": admin}
+    verbs = {"consume": consume, "group": group, "produce": produce}
+    verbs |= {"transact": transact, "admin": admin}
     run(version, {name: plain(verb) for name, verb in verbs.items()})

@@ -1,6 +1,7 @@
 """confluent-kafka, which is librdkafka."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
@@ -23,7 +24,21 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
-from contract import answer_calls, end_of_input, input_lines, put, put_record, run
+from contract import (
+    NotOffered,
+    answer_calls,
+    end_of_input,
+    input_lines,
+    put,
+    put_answer,
+    put_record,
+    run,
+)
+
+try:
+    from confluent_kafka import AcknowledgeType, ShareConsumer
+except ImportError:  # before 2.16
+    ShareConsumer = None
 
 TIMEOUT_S = 60.0
 AT_ONCE = 100
@@ -34,10 +49,23 @@ def version() -> str:
 
 
 def consume(
-    servers: str, topic: str, partition: int, offset: int = 0, time_ms: int | None = None
+    servers: str,
+    *,
+    topic: str,
+    partition: int,
+    offset: int = 0,
+    time_ms: int | None = None,
+    committed: bool = False,
 ) -> None:
-    settings = {"group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error"}
-    consumer = Consumer({"bootstrap.servers": servers, "check.crcs": True, **settings})
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": "none",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "check.crcs": True,
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+    }
+    consumer = Consumer(settings)
     start = TopicPartition(topic, partition, offset)
     if time_ms is not None:
         start.offset = time_ms
@@ -50,9 +78,24 @@ def consume(
     consumer.close()
 
 
-def group(servers: str, topic: str, group: str, client_id: str, count: int | None = None) -> None:
-    settings = {"group.id": group, "client.id": client_id, "auto.offset.reset": "earliest"}
-    consumer = Consumer({"bootstrap.servers": servers, "enable.auto.commit": False, **settings})
+def group(
+    servers: str,
+    *,
+    topic: str,
+    group: str,
+    client_id: str,
+    count: int | None = None,
+    protocol: str = "classic",
+) -> None:
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": group,
+        "client.id": client_id,
+        "group.protocol": protocol,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings)
     consumer.subscribe([topic])
     ended, left = end_of_input(), count
     while not ended.is_set() and left != 0:
@@ -78,11 +121,44 @@ def _is_passing(error: KafkaError | None) -> bool:
 def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
     """What another member has been given meanwhile is its own to commit."""
     moved = {KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION}
+    moved |= {KafkaError.STALE_MEMBER_EPOCH, KafkaError.FENCED_MEMBER_EPOCH}
     try:
         consumer.commit(offsets=offsets, asynchronous=False)
     except KafkaException as refused:
         if refused.args[0].code() not in moved | {KafkaError.UNKNOWN_MEMBER_ID}:
             raise
+
+
+def share(servers: str, topic: str, group: str, client_id: str, release: int = 0) -> None:
+    if ShareConsumer is None:
+        raise NotOffered("no share groups before librdkafka 2.16")
+    settings = {"group.id": group, "client.id": client_id}
+    explicit = {"share.acknowledgement.mode": "explicit"}
+    consumer = ShareConsumer({"bootstrap.servers": servers, **settings, **explicit})
+    consumer.subscribe([topic])
+    ended = end_of_input()
+    while not ended.is_set():
+        messages = [message for message in consumer.poll(0.1) if not _is_passing(message.error())]
+        answers = []
+        for message in messages:
+            is_accepted, release = release <= 0, release - 1
+            type_ = AcknowledgeType.ACCEPT if is_accepted else AcknowledgeType.RELEASE
+            consumer.acknowledge(message, type_)
+            answers.append((message, is_accepted))
+        if not answers:
+            continue
+        errors = {it.partition: error for it, error in consumer.commit_sync(TIMEOUT_S).items()}
+        for message, is_accepted in answers:
+            if (error := errors[message.partition()]) is not None:
+                raise error
+            put_answer(
+                message.partition(),
+                message.offset(),
+                message.value(),
+                message.delivery_count(),
+                is_accepted,
+            )
+    consumer.close()
 
 
 def _put(message: Message) -> None:
@@ -104,6 +180,46 @@ def produce(servers: str, topic: str, partition: int, codec: str, idempotent: bo
         producer.produce(topic, line.encode(), partition=partition, on_delivery=told)
         producer.poll(0)
     producer.flush(TIMEOUT_S)
+
+
+def transact(servers: str, topic: str, partition: int, transactional_id: str) -> None:
+    settings = {"transactional.id": transactional_id, "linger.ms": 20}
+    producer = Producer({"bootstrap.servers": servers, **settings})
+    producer.init_transactions(TIMEOUT_S)
+
+    def send(values: list[str]) -> None:
+        failed: list[KafkaError] = []
+
+        def told(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for value in values:
+            producer.produce(topic, value.encode(), partition=partition, on_delivery=told)
+        if left := producer.flush(TIMEOUT_S):
+            raise TimeoutError(f"{left} of {len(values)} records are not acknowledged")
+        for error in failed:
+            raise KafkaException(error)
+
+    put()
+    answer_calls(
+        {
+            "begin": producer.begin_transaction,
+            "send": send,
+            "commit": lambda: _until_done(producer.commit_transaction),
+            "abort": lambda: _until_done(producer.abort_transaction),
+        }
+    )
+
+
+def _until_done(end: Callable[[float], None]) -> None:
+    """What may be tried again is left to the program."""
+    while True:
+        try:
+            return end(TIMEOUT_S)
+        except KafkaException as refused:
+            if not refused.args[0].retriable():
+                raise
 
 
 def admin(servers: str) -> None:
@@ -183,4 +299,5 @@ class Calls:
 
 
 if __name__ == "__main__":
-    run(version, {"consume": consume, "group": group, "produce": produce, "admin": admin})
+    verbs = {"consume": consume, "group": group, "share": share}
+    run(version, {**verbs, "produce": produce, "transact": transact, "admin": admin})

@@ -20,13 +20,17 @@ const pollTimeout = 100 * time.Millisecond
 type line map[string]any
 
 type arguments struct {
-	Topic, Group, Codec string
-	ClientID            string `json:"client_id"`
-	Partition           int32
-	Offset              int64
-	TimeMs              *int64 `json:"time_ms"`
-	Count               *int
-	Idempotent          bool
+	Topic, Group, Codec, Protocol string
+
+	ClientID        string `json:"client_id"`
+	TransactionalID string `json:"transactional_id"`
+	Partition       int32
+	Offset          int64
+	TimeMs          *int64 `json:"time_ms"`
+	Count           *int
+	Release         int
+	Idempotent      bool
+	Committed       bool
 }
 
 var out sync.Mutex
@@ -56,6 +60,10 @@ func main() {
 		consume(servers, asked)
 	case "group":
 		group(servers, asked)
+	case "share":
+		share(servers, asked)
+	case "transact":
+		transact(servers, asked)
 	case "produce":
 		produce(servers, asked)
 	case "admin":
@@ -89,7 +97,11 @@ func consume(servers []string, asked arguments) {
 		start = kgo.NewOffset().AfterMilli(*asked.TimeMs)
 	}
 	assigned := map[string]map[int32]kgo.Offset{asked.Topic: {asked.Partition: start}}
-	reader := client(servers, kgo.ConsumePartitions(assigned))
+	isolation := kgo.ReadUncommitted()
+	if asked.Committed {
+		isolation = kgo.ReadCommitted()
+	}
+	reader := client(servers, kgo.ConsumePartitions(assigned), kgo.FetchIsolationLevel(isolation))
 	ended := endOfInput()
 	for !isClosed(ended) {
 		putPolled(reader, -1)
@@ -98,14 +110,18 @@ func consume(servers []string, asked arguments) {
 }
 
 func group(servers []string, asked arguments) {
-	reader := client(servers,
+	options := []kgo.Opt{
 		kgo.ConsumerGroup(asked.Group),
 		kgo.ConsumeTopics(asked.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.ClientID(asked.ClientID),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
-	)
+	}
+	if asked.Protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	}
+	reader := client(servers, options...)
 	ended, left := endOfInput(), -1
 	if asked.Count != nil {
 		left = *asked.Count

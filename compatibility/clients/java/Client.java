@@ -4,10 +4,12 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.consumer.CommitFailedException;
@@ -15,6 +17,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -33,6 +36,8 @@ public class Client {
                 case "version" -> put(Map.of("version", version()));
                 case "consume" -> consume(words[0], arguments);
                 case "group" -> group(words[0], arguments);
+                case "share" -> share(words[0], arguments);
+                case "transact" -> transact(words[0], arguments);
                 case "produce" -> produce(words[0], arguments);
                 case "admin" -> admin(words[0]);
                 default -> put(Map.of("not_offered", "no " + words[1]));
@@ -54,6 +59,8 @@ public class Client {
         Properties settings = settings(servers);
         settings.put("auto.offset.reset", "none");
         settings.put("enable.auto.commit", "false");
+        boolean committed = arguments.path("committed").asBoolean();
+        settings.put("isolation.level", committed ? "read_committed" : "read_uncommitted");
         try (var consumer = new KafkaConsumer<String, String>(settings)) {
             consumer.assign(List.of(wanted));
             if (arguments.has("time_ms")) {
@@ -73,6 +80,7 @@ public class Client {
         Properties settings = settings(servers);
         settings.put("group.id", arguments.get("group").asText());
         settings.put("client.id", arguments.get("client_id").asText());
+        settings.put("group.protocol", arguments.path("protocol").asText("classic"));
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
         int count = arguments.path("count").asInt(-1);
@@ -98,6 +106,53 @@ public class Client {
             consumer.commitSync();
         } catch (CommitFailedException | RebalanceInProgressException moved) {
             return;
+        }
+    }
+
+    /** What a row's version may lack, in a class of its own: there are rows that do without it. */
+    interface Verb {
+        void run(String servers, JsonNode arguments) throws Exception;
+    }
+
+    static void share(String servers, JsonNode arguments) throws Exception {
+        Class<?> member;
+        try {
+            member = Class.forName("ShareMember");
+        } catch (ClassNotFoundException before) {
+            put(Map.of("not_offered", "no share groups before 4.0"));
+            return;
+        }
+        ((Verb) member.getDeclaredConstructor().newInstance()).run(servers, arguments);
+    }
+
+    static void transact(String servers, JsonNode arguments) throws Exception {
+        Properties settings = settings(servers);
+        settings.put("transactional.id", arguments.get("transactional_id").asText());
+        settings.put("linger.ms", "20");
+        try (var producer = new KafkaProducer<String, String>(settings)) {
+            producer.initTransactions();
+            put(Map.of());
+            for (String line = INPUT.readLine(); line != null; line = INPUT.readLine()) {
+                JsonNode step = JSON.readTree(line);
+                switch (step.get("op").asText()) {
+                    case "begin" -> producer.beginTransaction();
+                    case "send" -> send(producer, partition(arguments), step.get("values"));
+                    case "commit" -> producer.commitTransaction();
+                    case "abort" -> producer.abortTransaction();
+                    default -> throw new IllegalArgumentException(line);
+                }
+                put(Map.of());
+            }
+        }
+    }
+
+    static void send(KafkaProducer<String, String> producer, TopicPartition to, JsonNode values) throws Exception {
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode value : values) {
+            sent.add(producer.send(new ProducerRecord<>(to.topic(), to.partition(), null, value.asText())));
+        }
+        for (var told : sent) {
+            told.get();
         }
     }
 

@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 import kafka
-from contract import answer_calls, end_of_input, input_lines, put, put_record, run
+from contract import NotOffered, answer_calls, end_of_input, input_lines, put, put_record, run
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import (
     ConfigResource,
@@ -24,10 +24,22 @@ def version() -> str:
 
 
 def consume(
-    servers: str, topic: str, partition: int, offset: int = 0, time_ms: int | None = None
+    servers: str,
+    *,
+    topic: str,
+    partition: int,
+    offset: int = 0,
+    time_ms: int | None = None,
+    committed: bool = False,
 ) -> None:
-    settings = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "none"}
-    consumer = KafkaConsumer(bootstrap_servers=servers.split(","), check_crcs=True, **settings)
+    consumer = KafkaConsumer(
+        bootstrap_servers=servers.split(","),
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        check_crcs=True,
+        isolation_level="read_committed" if committed else "read_uncommitted",
+    )
     wanted = TopicPartition(topic, partition)
     consumer.assign([wanted])
     if time_ms is not None:
@@ -39,7 +51,17 @@ def consume(
     consumer.close()
 
 
-def group(servers: str, topic: str, group: str, client_id: str, count: int | None = None) -> None:
+def group(
+    servers: str,
+    *,
+    topic: str,
+    group: str,
+    client_id: str,
+    count: int | None = None,
+    protocol: str = "classic",
+) -> None:
+    if protocol != "classic":
+        raise NotOffered("only the classic protocol")
     consumer = KafkaConsumer(
         topic,
         bootstrap_servers=servers.split(","),
@@ -106,6 +128,29 @@ def produce(servers: str, topic: str, partition: int, codec: str, idempotent: bo
 
 def _tell(line: str, future: Any) -> None:
     put(offset=future.get(TIMEOUT_S).offset, value=line)
+
+
+def transact(servers: str, topic: str, partition: int, transactional_id: str) -> None:
+    settings = {"transactional_id": transactional_id, "linger_ms": 20}
+    producer = KafkaProducer(bootstrap_servers=servers.split(","), **settings)
+    producer.init_transactions()
+
+    def send(values: list[str]) -> None:
+        sent = [producer.send(topic, value.encode(), partition=partition) for value in values]
+        producer.flush(TIMEOUT_S)
+        for future in sent:
+            future.get(TIMEOUT_S)
+
+    put()
+    answer_calls(
+        {
+            "begin": producer.begin_transaction,
+            "send": send,
+            "commit": producer.commit_transaction,
+            "abort": producer.abort_transaction,
+        }
+    )
+    producer.close()
 
 
 def admin(servers: str) -> None:
@@ -178,4 +223,5 @@ class Calls:
 
 
 if __name__ == "__main__":
-    run(version, {"consume": consume, "group": group, "produce": produce, "admin": admin})
+    verbs = {"consume": consume, "group": group, "produce": produce}
+    run(version, {**verbs, "transact": transact, "admin": admin})

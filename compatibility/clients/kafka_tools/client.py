@@ -7,14 +7,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from contract import NotOffered, answer_calls, end_of_input, input_lines, put, run
+from contract import NotOffered, answer_calls, end_of_input, input_lines, put, put_answer, run
 
 JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONSOLE_SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -25,6 +26,8 @@ DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 
 RECORD = re.compile(r"^Partition:(\d+)\tOffset:(\d+)\t(.*)$")
 PRINTED = ("print.partition", "print.offset")
+DELIVERED = re.compile(r"^Partition:(\d+)\tOffset:(\d+)\tDelivery:(\d+)\t(.*)$")
+DELIVERY_PRINTED = (*PRINTED, "print.delivery")
 
 
 def tool(name: str, *options: str) -> str:
@@ -42,36 +45,72 @@ def version() -> str:
 
 
 def consume(
-    servers: str, topic: str, partition: int, offset: int = 0, time_ms: int | None = None
+    servers: str,
+    *,
+    topic: str,
+    partition: int,
+    offset: int = 0,
+    time_ms: int | None = None,
+    committed: bool = False,
 ) -> None:
     if time_ms is not None:
         put(note="kafka-get-offsets tells where the time begins")
         offset = end(servers, topic, partition, str(time_ms))
-    place = ("--partition", str(partition), "--offset", str(offset))
-    _read(servers, "--topic", topic, *place)
+    options = ["--topic", topic, "--partition", str(partition), "--offset", str(offset)]
+    if committed:
+        options += ["--isolation-level", "read_committed"]
+    _print(_reading(CONSOLE_CONSUMER, servers, PRINTED, *options), _put_printed)
 
 
-def group(servers: str, topic: str, group: str, client_id: str, count: int | None = None) -> None:
+def group(
+    servers: str,
+    *,
+    topic: str,
+    group: str,
+    client_id: str,
+    count: int | None = None,
+    protocol: str = "classic",
+) -> None:
+    settings = {"client.id": client_id, "group.protocol": protocol}
     options = ["--topic", topic, "--group", group, "--from-beginning"]
-    options += ["--consumer-property", f"client.id={client_id}"]
+    for name, value in settings.items():
+        options += ["--command-property", f"{name}={value}"]
     if count is not None:
         options += ["--max-messages", str(count)]
-    _read(servers, *options)
+    _print(_reading(CONSOLE_CONSUMER, servers, PRINTED, *options), _put_printed)
 
 
-def _read(servers: str, *options: str) -> None:
-    printed = [word for name in PRINTED for word in ("--property", f"{name}=true")]
-    command = [*JAVA, CONSOLE_CONSUMER, "--bootstrap-server", servers, *printed, *options]
+def share(servers: str, topic: str, group: str, client_id: str, release: int = 0) -> None:
+    """It does one with all that it reads: first it runs for those to release, then for the rest."""
+    put(note="does not say when an answer counts")
+    options = ["--topic", topic, "--group", group, "--command-property", f"client.id={client_id}"]
+    command = _reading(CONSOLE_SHARE_CONSUMER, servers, DELIVERY_PRINTED, *options)
+    ended = end_of_input()
+    if release:
+        releasing = [*command, "--release", "--max-messages", str(release)]
+        _print(releasing, lambda line: _put_answered(line, is_accepted=False), ended)
+    _print(command, lambda line: _put_answered(line, is_accepted=True), ended)
+
+
+def _reading(name: str, servers: str, printed: Iterable[str], *options: str) -> list[str]:
+    formatted = [word for it in printed for word in ("--formatter-property", f"{it}=true")]
+    return [*JAVA, name, "--bootstrap-server", servers, *formatted, *options]
+
+
+def _print(
+    command: list[str], put_line: Callable[[str], None], ended: threading.Event | None = None
+) -> None:
+    """What the tool prints, until it or the input ends."""
+    ended = ended or end_of_input()
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     ) as process:
-        ended = end_of_input()
         threading.Thread(
             target=lambda: (ended.wait(), process.send_signal(signal.SIGTERM)), daemon=True
         ).start()
         assert process.stdout is not None
         for line in process.stdout:
-            _put_printed(line.rstrip("\n"))
+            put_line(line.rstrip("\n"))
     if process.returncode not in (0, 128 + signal.SIGTERM):
         sys.exit(process.returncode)
 
@@ -82,6 +121,15 @@ def _put_printed(line: str) -> None:
         put(partition=int(record[1]), offset=int(record[2]), value=record[3])
     else:
         sys.stderr.write(line + "\n")
+
+
+def _put_answered(line: str, *, is_accepted: bool) -> None:
+    record = DELIVERED.match(line)
+    if record is None:
+        sys.stderr.write(line + "\n")
+        return
+    partition, offset, deliveries = (int(record[it]) for it in (1, 2, 3))
+    put_answer(partition, offset, record[4].encode(), deliveries, is_accepted)
 
 
 def produce(servers: str, topic: str, partition: int, codec: str, idempotent: bool) -> None:
@@ -215,5 +263,5 @@ def dump(_: str, file: str) -> None:
 
 
 if __name__ == "__main__":
-    verbs = {"consume": consume, "group": group, "produce": produce, "admin": admin, "dump": dump}
-    run(version, verbs)
+    verbs = {"consume": consume, "group": group, "share": share, "produce": produce}
+    run(version, {**verbs, "admin": admin, "dump": dump})

@@ -41,7 +41,7 @@ const verbs = {
     put({ version: createRequire(import.meta.url)('kafkajs/package.json').version });
   },
 
-  async consume({ topic, partition, offset, time_ms }) {
+  async consume({ topic, partition, offset, time_ms, committed }) {
     put({ note: 'as a member of a group of its own' });
     const kafka = connect('reader');
     let start = offset;
@@ -52,7 +52,8 @@ const verbs = {
       start = found.find((it) => it.partition === partition).offset;
       await admin.disconnect();
     }
-    const consumer = kafka.consumer({ groupId: `reader-${randomUUID()}` });
+    const groupId = `reader-${randomUUID()}`;
+    const consumer = kafka.consumer({ groupId, readUncommitted: !committed });
     await consumer.connect();
     await consumer.subscribe({ topic, fromBeginning: true });
     await consumer.run({
@@ -66,7 +67,11 @@ const verbs = {
     await consumer.disconnect();
   },
 
-  async group({ topic, group, client_id, count }) {
+  async group({ topic, group, client_id, count, protocol }) {
+    if (protocol !== undefined) {
+      put({ not_offered: 'only the classic protocol' });
+      return;
+    }
     const consumer = connect(client_id).consumer({ groupId: group });
     let left = count ?? Infinity;
     let full;
@@ -111,20 +116,45 @@ const verbs = {
     await producer.disconnect();
   },
 
+  async share() {
+    put({ not_offered: 'no share groups' });
+  },
+
+  async transact({ topic, partition, transactional_id: transactionalId }) {
+    const settings = { transactionalId, idempotent: true, maxInFlightRequests: 1 };
+    const producer = connect('writer').producer(settings);
+    await producer.connect();
+    let transaction;
+    const messages = (values) => values.map((value) => ({ partition, value }));
+    put({});
+    await answer(producer, {
+      begin: async () => void (transaction = await producer.transaction()),
+      send: async (_, { values }) => void (await transaction.send({ topic, acks: -1, messages: messages(values) })),
+      commit: () => transaction.commit(),
+      abort: () => transaction.abort(),
+    });
+    await producer.disconnect();
+  },
+
   async admin() {
     const admin = connect('admin').admin();
     await admin.connect();
-    for await (const [line] of input()) {
-      const { op, ...rest } = JSON.parse(line);
-      try {
-        put(op in calls ? ((await calls[op](admin, rest)) ?? {}) : { not_offered: 'no such call' });
-      } catch (error) {
-        put({ error: String(error) });
-      }
-    }
+    await answer(admin, calls);
     await admin.disconnect();
   },
 };
+
+// A function for each operation that the client has.
+async function answer(client, functions) {
+  for await (const [line] of input()) {
+    const { op, ...rest } = JSON.parse(line);
+    try {
+      put(op in functions ? ((await functions[op](client, rest)) ?? {}) : { not_offered: 'no such call' });
+    } catch (error) {
+      put({ error: String(error) });
+    }
+  }
+}
 
 const putRecord = (partition, { offset, value }) =>
   put({ partition, offset: Number(offset), value: value.toString() });

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from contract import answer_calls, end_of_input, input_lines, put, run
+from contract import NotOffered, answer_calls, end_of_input, input_lines, put, run
 
 FORMAT = "%p %o %s\n"
 DELIVERED = re.compile(r"delivered to partition \d+ \(offset (\d+)\)")
@@ -23,14 +23,31 @@ def version() -> str:
 
 
 def consume(
-    servers: str, topic: str, partition: int, offset: int = 0, time_ms: int | None = None
+    servers: str,
+    *,
+    topic: str,
+    partition: int,
+    offset: int = 0,
+    time_ms: int | None = None,
+    committed: bool = False,
 ) -> None:
     start = str(offset) if time_ms is None else f"s@{time_ms}"
     options = ["-C", "-t", topic, "-p", str(partition), "-o", start, "-X", "check.crcs=true"]
+    options += ["-X", f"isolation.level={'read_committed' if committed else 'read_uncommitted'}"]
     _read(["kcat", "-b", servers, *options])
 
 
-def group(servers: str, topic: str, group: str, client_id: str, count: int | None = None) -> None:
+def group(
+    servers: str,
+    *,
+    topic: str,
+    group: str,
+    client_id: str,
+    count: int | None = None,
+    protocol: str = "classic",
+) -> None:
+    if protocol != "classic":
+        raise NotOffered("no group.protocol before librdkafka 2.4")
     settings = {"client.id": client_id, "auto.offset.reset": "earliest"}
     options = [f"-X{name}={value}" for name, value in settings.items()]
     if count is not None:

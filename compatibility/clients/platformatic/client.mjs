@@ -3,7 +3,14 @@ import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import zlib from 'node:zlib';
-import { Admin, Consumer, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka';
+import {
+  Admin,
+  Consumer,
+  FetchIsolationLevels,
+  Producer,
+  stringDeserializers,
+  stringSerializers,
+} from '@platformatic/kafka';
 
 const [servers, verb, text] = process.argv.slice(2);
 const asked = JSON.parse(text);
@@ -30,13 +37,14 @@ const settings = (clientId) => ({
   retryDelay: 250,
 });
 
-const reader = (groupId, clientId) =>
+const reader = (groupId, clientId, options = {}) =>
   new Consumer({
     ...settings(clientId),
     groupId,
     autocommit: false,
     deserializers: stringDeserializers,
     maxWaitTime: 100,
+    ...options,
   });
 
 const verbs = {
@@ -45,9 +53,10 @@ const verbs = {
     put({ version: JSON.parse(readFileSync(path)).version });
   },
 
-  async consume({ topic, partition, offset, time_ms }) {
+  async consume({ topic, partition, offset, time_ms, committed }) {
     put({ note: 'as a member of a group of its own' });
-    const consumer = reader(`reader-${randomUUID()}`, 'reader');
+    const isolationLevel = committed ? FetchIsolationLevels.READ_COMMITTED : FetchIsolationLevels.READ_UNCOMMITTED;
+    const consumer = reader(`reader-${randomUUID()}`, 'reader', { isolationLevel });
     let start = BigInt(offset ?? 0);
     if (time_ms !== undefined) {
       const wanted = { topics: [topic], partitions: { [topic]: [partition] } };
@@ -65,10 +74,11 @@ const verbs = {
     await consumer.close(true);
   },
 
-  async group({ topic, group, client_id, count }) {
-    const consumer = reader(group, client_id);
+  async group({ topic, group, client_id, count, protocol }) {
+    const classic = { sessionTimeout: 10000, heartbeatInterval: 500 };
+    const consumer = reader(group, client_id, protocol === undefined ? classic : { groupProtocol: protocol });
     const options = { topics: [topic], mode: 'committed', fallbackMode: 'earliest' };
-    const stream = await consumer.consume({ ...options, sessionTimeout: 10000, heartbeatInterval: 500 });
+    const stream = await consumer.consume(options);
     let left = count ?? Infinity;
     const read = async () => {
       for await (const message of stream) {
@@ -102,19 +112,44 @@ const verbs = {
     await producer.close();
   },
 
+  async share() {
+    put({ not_offered: 'no share groups' });
+  },
+
+  async transact({ topic, partition, transactional_id: transactionalId }) {
+    const options = { serializers: stringSerializers, transactionalId, idempotent: true, acks: -1 };
+    const producer = new Producer({ ...settings('writer'), ...options });
+    let transaction;
+    put({});
+    await answer(producer, {
+      begin: async () => void (transaction = await producer.beginTransaction()),
+      send: async (_, { values }) => {
+        await transaction.send({ messages: values.map((value) => ({ topic, partition, value })) });
+      },
+      commit: () => transaction.commit(),
+      abort: () => transaction.abort(),
+    });
+    await producer.close();
+  },
+
   async admin() {
     const admin = new Admin(settings('admin'));
-    for await (const [line] of input()) {
-      const { op, ...rest } = JSON.parse(line);
-      try {
-        put(op in calls ? ((await calls[op](admin, rest)) ?? {}) : { not_offered: 'no such call' });
-      } catch (error) {
-        put({ error: told(error) });
-      }
-    }
+    await answer(admin, calls);
     await admin.close();
   },
 };
+
+// A function for each operation that the client has.
+async function answer(client, functions) {
+  for await (const [line] of input()) {
+    const { op, ...rest } = JSON.parse(line);
+    try {
+      put(op in functions ? ((await functions[op](client, rest)) ?? {}) : { not_offered: 'no such call' });
+    } catch (error) {
+      put({ error: told(error) });
+    }
+  }
+}
 
 const putRecord = ({ partition, offset, value }) => put({ partition, offset: Number(offset), value });
 

@@ -7,6 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+WORDS = {"share": "share groups", "transact": "transactions"}
+"""For verbs, in what readers of the table are told."""
+
 
 class NotOffered(Exception):
     """The client has no call for it."""
@@ -18,6 +21,14 @@ def put(**line: Any) -> None:
 
 def put_record(partition: int, offset: int, value: bytes) -> None:
     put(partition=partition, offset=offset, value=value.decode())
+
+
+def put_answer(
+    partition: int, offset: int, value: bytes, deliveries: int, is_accepted: bool
+) -> None:
+    """Of a member of a share group."""
+    place = {"partition": partition, "offset": offset}
+    put(**place, value=value.decode(), deliveries=deliveries, accepted=is_accepted)
 
 
 def input_lines() -> Iterator[str]:
@@ -40,7 +51,7 @@ def end_of_input() -> threading.Event:
 
 
 def answer_calls(calls: dict[str, Callable[..., dict[str, Any] | None]]) -> None:
-    """``admin``: a function for each operation that the client has."""
+    """``admin`` and ``transact``: a function for each operation that the client has."""
     for line in input_lines():
         arguments = json.loads(line)
         call = calls.get(arguments.pop("op"))
@@ -63,7 +74,7 @@ def run(version: Callable[[], str], verbs: dict[str, Callable[..., None]]) -> No
         put(version=version())
         return
     if verb not in verbs:
-        put(not_offered=f"no {verb}")
+        put(not_offered=f"no {WORDS.get(verb, verb)}")
         return
     try:
         verbs[verb](servers, **arguments)

@@ -1,6 +1,7 @@
 """The contract between the driver and client programs, with programs of a few lines."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,15 @@ def test_records_and_notes(tmp_path: Path) -> None:
     with program(tmp_path, 'print(\'{"note": "so"}\')', f"print('{record}')") as running:
         assert running.records(1) == [Record(1, 2, "x")]
         assert running.notes == ["so"]
+
+
+def test_lines_do_not_wait_for_what_follows_a_note(tmp_path: Path) -> None:
+    with program(tmp_path, 'print(\'{"note": "so"}\')', "sys.stdin.read()") as running:
+        deadline = time.monotonic() + 30
+        while not running.notes:
+            assert time.monotonic() < deadline
+            assert running.lines() == []
+        assert time.monotonic() < deadline
 
 
 def test_what_went_wrong_is_one_line(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_every_client_says_where_its_packages_come_from() -> None:
     assert len({peer.name for peer in everybody}) == len(everybody)
     assert [peer.place for peer in everybody] == list(range(1, len(everybody) + 1))
     assert {peer.registry for peer in everybody} <= REGISTRIES.keys()
+    assert all((peer.folder / name).exists() for peer in everybody for name in peer.without)
 
 
 def test_the_page_is_that_of_the_results() -> None:
