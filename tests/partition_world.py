@@ -84,7 +84,7 @@ class World:
             "sync_interval_ms": 3_600_000,
             "retention_check_ms": 3_600_000,
         }
-        return ReplicaManager(
+        registry = ReplicaManager(
             self.data_dir,
             node_id=ONE,
             settings=LogSection.model_validate({**quiet, **settings}),
@@ -92,6 +92,9 @@ class World:
             disk=disk,
             keys=self.keys,
         )
+        # Twice a second, by the clock of the machine, while the records of a test have times of its own.
+        registry._message_limits.run = asyncio.Event().wait  # type: ignore[assignment]
+        return registry
 
     async def apply(self, decision: Decision) -> None:
         old = self.image
