@@ -3,13 +3,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyspark_streamlog.options.write_options import WriteOptions
-from pyspark_streamlog.sink.earlier_attempts import EarlierAttempts, are_in
-from pyspark_streamlog.sink.partition_leaders import Leaders
-from pyspark_streamlog.sink.partition_writer import PartitionWriter
-from pyspark_streamlog.sink.rows import NO_PARTITION, Row, Rows
-from pyspark_streamlog.sink.task_attempt import TaskAttempt
+from streamlog.arrow.sink.earlier_attempts import EarlierAttempts, are_in
+from streamlog.arrow.sink.partition_leaders import Leaders
+from streamlog.arrow.sink.partition_writer import PartitionWriter
+from streamlog.arrow.sink.rows import NO_PARTITION, Row, Rows
+from streamlog.arrow.sink.task_attempt import TaskAttempt
+from streamlog.arrow.sink.write_options import WriteOptions
 from streamlog.client.blocking import with_retries
+from streamlog.condition import NO_ACTION, NOTE, Condition
 from streamlog.errors import (
     InvalidProducerEpoch,
     InvalidRequest,
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+EARLIER_ATTEMPT: Final = Condition(
+    "SL-0282",
+    "an earlier attempt of this task has written here",
+    NO_ACTION,
+    meaning="A task of a write is attempted again. It reads what the earlier attempt has written, and "
+    "writes the rest.",
+    severity=NOTE,
+)
+LEFT_OVER: Final = Condition(
+    "SL-0283",
+    "an earlier attempt wrote records that this one does not have",
+    "write from a source that gives the same rows each time",
+    meaning="Attempts of one task of a write had different rows. What the earlier attempt has written "
+    "stays in the stream, beside what the successful one wrote.",
+)
 
 BUFFERED_BYTES_MAX: Final = 64 << 20
 """Of all partitions' records that are not sent yet; above it all are sent."""
@@ -119,7 +136,7 @@ class TaskWriter:
         if first_offset < 0:
             raise InvalidRequest(f"{tp}: its leader is too old to be written to so; upgrade it")
         extra = {"stream": tp.stream, "partition": tp.partition, "offset": first_offset}
-        logger.warning("an earlier attempt of this task has written here", extra=extra)
+        logger.warning(EARLIER_ATTEMPT, extra=extra)
 
         def look() -> EarlierAttempts:
             found = EarlierAttempts.of(
@@ -154,7 +171,7 @@ class TaskWriter:
         for (stream, partition), writer in self._writers.items():
             if writer.left_over:
                 logger.warning(
-                    "an earlier attempt wrote records that this one does not have",
+                    LEFT_OVER,
                     extra={
                         "stream": stream,
                         "partition": partition,

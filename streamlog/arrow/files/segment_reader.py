@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-from pyspark_streamlog.files.file_system import File, Files, opened, read_small
-from pyspark_streamlog.options.encryption_keys import Openers
+from streamlog.arrow.encryption_keys import Openers
+from streamlog.arrow.files.file_system import Files, ReadableFile, opened, read_small
 from streamlog.errors import CorruptBatch, CorruptFile
 from streamlog.log.layout import (
     INDEX_SUFFIX,
@@ -29,7 +29,7 @@ from streamlog.record.compression import Buffer
 OFFSET_MAX: Final = 2**63 - 1
 
 
-class Segment(NamedTuple):
+class SegmentFile(NamedTuple):
     """A segment file; it holds offsets from ``base_offset`` to the next one's."""
 
     files: Files
@@ -49,7 +49,7 @@ class Segment(NamedTuple):
         """Its own, or what it is going to be: its data key lies beside that."""
         return self._file(LOG_SUFFIX)
 
-    def open(self) -> AbstractContextManager[File]:
+    def open(self) -> AbstractContextManager[ReadableFile]:
         """The file of batches. Raises FileNotFoundError if retention has taken it."""
         return opened(self.files, self.path)
 
@@ -57,7 +57,7 @@ class Segment(NamedTuple):
         with self.open() as file:
             return file.size()
 
-    def position_before(self, offset: int, file: File | None = None) -> int:
+    def position_before(self, offset: int, file: ReadableFile | None = None) -> int:
         """A position at which a batch begins, at or before the one that holds ``offset``. In
         ``file``, where it is open: another one may have its name by now.
         """
@@ -134,7 +134,7 @@ class Segment(NamedTuple):
         except CorruptBatch as error:
             raise CorruptBatch(f"{self.path} at byte {place.position}: {error}") from None
 
-    def _checked(self, position: int, offset: int, file: File | None = None) -> int:
+    def _checked(self, position: int, offset: int, file: ReadableFile | None = None) -> int:
         """``position`` if a batch begins there that holds ``offset`` or comes before it; else 0."""
         if file is None:
             with self.open() as opened_now:
@@ -159,7 +159,7 @@ class Segment(NamedTuple):
         return f"{self.folder}/{segment_stem(self.base_offset)}{suffix}"
 
 
-def _header(file: File, position: int) -> BatchHeader | None:
+def _header(file: ReadableFile, position: int) -> BatchHeader | None:
     try:
         return read_header(file.pread(HEADER_BYTES, position))
     except CorruptBatch:

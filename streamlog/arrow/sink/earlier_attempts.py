@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_streamlog.sink.partition_leaders import Batch
-from pyspark_streamlog.sink.rows import Content
+from streamlog.arrow.sink.partition_leaders import Batch
+from streamlog.arrow.sink.rows import Content
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import iter_records
 from streamlog.replication.producer_state import following

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from pyspark_streamlog.files import input_partitions
-from pyspark_streamlog.files.file_system import Files, files_at, read_small
-from pyspark_streamlog.files.partition_folder import PartitionFiles
-from pyspark_streamlog.options.encryption_keys import KeySources, Openers
-from pyspark_streamlog.options.subscription import Subscription
-from pyspark_streamlog.source.location import Bounds, Listing, PartitionRange
+from streamlog.arrow.encryption_keys import KeySources, Openers
+from streamlog.arrow.files import range_cuts
+from streamlog.arrow.files.file_system import Files, files_at, read_small
+from streamlog.arrow.files.partition_folder import PartitionFiles
+from streamlog.arrow.location import Bounds, Listing, PartitionRange
+from streamlog.arrow.subscription import StreamSubscription
 from streamlog.errors import ConfigError
 from streamlog.log.checkpoint import offset_of, parse_offset_checkpoint
 from streamlog.log.layout import segment_base_offsets
@@ -93,7 +93,7 @@ class FolderLocation:
     ) -> None:
         pass
 
-    def listing(self, wanted: Subscription) -> Listing:
+    def listing(self, wanted: StreamSubscription) -> Listing:
         """Raises ConfigError, CorruptFile."""
         roots = self._found()
         _, streams = roots.files.children(roots.streams_dir)
@@ -151,7 +151,7 @@ class FolderLocation:
         roots = self._found()
         return _of_now(
             lambda: roots.partition(range_.name),
-            lambda it: input_partitions.bytes_between(it, range_),
+            lambda it: range_cuts.bytes_between(it, range_),
         )
 
     def cut(
@@ -161,7 +161,7 @@ class FolderLocation:
         wanted = [it for it in ranges if it.start_offset < it.end_offset]
         return _of_now(
             lambda: [(it, roots.partition(it.name)) for it in wanted],
-            lambda there: input_partitions.cut(there, bytes_max, tasks_min),
+            lambda there: range_cuts.cut(there, bytes_max, tasks_min),
         )
 
     def _found(self) -> Roots:
@@ -184,7 +184,7 @@ def _bounds(files: PartitionFiles, log_start: int, high_watermark: int) -> Bound
     return Bounds(log_start, max(log_start, files.transactions().stable_offset(end, log_start)))
 
 
-def _may_want(wanted: Subscription, name: TopicPartition) -> bool:
+def _may_want(wanted: StreamSubscription, name: TopicPartition) -> bool:
     return wanted.names_nothing or wanted.wants(name)
 
 

@@ -1,40 +1,35 @@
 """The keys to encrypted streams, for readers of their files: nodes decrypt for all other readers.
 
-Spark shows options in plans and event logs, so an option says where a key is and never is one.
+An option says where a key is, and never is one: Spark, for example, shows options in plans and logs.
 """
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark_streamlog.files.file_system import Files, read_small
-from pyspark_streamlog.options.option_map import OptionMap
+from streamlog.arrow.files.file_system import Files, read_small
 
 if TYPE_CHECKING:
     from streamlog.log.encryption.key_ring import KeyRing
     from streamlog.log.encryption.opener import SegmentOpener
 
-OPTION: Final = "encryption.keys"
-_REMEDY: Final = f"set the option {OPTION} to NAME=SOURCE, where SOURCE is known on every machine"
+OPTION: Final = "encryption_keys"
 
 
 @dataclass(frozen=True)
 class KeySources:
-    """Names of keys, and where each is. Travels to the executors, which read the keys there."""
+    """Names of keys, and where each is. Can be pickled: the keys are read where they are used."""
 
     sources: tuple[tuple[str, str], ...] = ()
+    option: str = OPTION
+    """What the caller calls them."""
 
     @classmethod
-    def of(cls, given: OptionMap) -> "KeySources":
-        """``NAME=SOURCE``, by commas; by lines, if there are several lines. Raises ConfigError."""
-        text = given.text(OPTION)
-        if text is None:
-            return cls()
+    def of(cls, texts: Iterable[str], option: str = OPTION) -> "KeySources":
+        """Each is ``NAME=SOURCE``. Raises ConfigError."""
         from streamlog.log.encryption.key_source import parsed_sources
 
-        parts = re.split("\n" if "\n" in text.strip() else ",", text)
-        found = parsed_sources([part for part in parts if part.strip()], OPTION)
-        return cls(tuple(found.items()))
+        return cls(tuple(parsed_sources(list(texts), option).items()), option)
 
 
 class Openers:
@@ -56,4 +51,8 @@ class Openers:
 
         if self._ring is None:
             self._ring = key_ring(dict(self._sources.sources), None)
-        return SegmentOpener(path, self._ring, lambda name: read_small(files, name), remedy=_REMEDY)
+        remedy = (
+            f"set the option {self._sources.option} to NAME=SOURCE, where SOURCE is known on every"
+            " machine"
+        )
+        return SegmentOpener(path, self._ring, lambda name: read_small(files, name), remedy=remedy)

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark_streamlog.files.partition_folder import PartitionFiles
-from pyspark_streamlog.files.segment_piece import OpenedPieces, Piece, is_encrypted_at
-from pyspark_streamlog.files.segment_reader import Segment
-from pyspark_streamlog.files.stream_folder import Roots
-from pyspark_streamlog.options.encryption_keys import Openers
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.source.data_loss import report_loss
-from pyspark_streamlog.source.location import PartitionRange
-from pyspark_streamlog.source.row_decoder import decoder_for
+from streamlog.arrow.data_loss import report_loss
+from streamlog.arrow.encryption_keys import Openers
+from streamlog.arrow.files.partition_folder import PartitionFiles
+from streamlog.arrow.files.segment_piece import OpenedPieces, SegmentPiece, is_encrypted_at
+from streamlog.arrow.files.segment_reader import SegmentFile
+from streamlog.arrow.files.stream_folder import Roots
+from streamlog.arrow.location import PartitionRange
+from streamlog.arrow.read_options import ReadOptions
+from streamlog.arrow.row_decoder import decoder_for
 from streamlog.errors import CorruptBatch, CorruptFile
 from streamlog.record.columns import arrow_batch
 
@@ -95,7 +95,7 @@ class FileReader:
         self._decoder = decoder_for(rest, self._options, self._schema)
         self._decoder.passes_over = self._transactions.has_aborted
 
-    def _read_segment(self, segment: Segment, *, sealed: bool) -> Iterator["pa.RecordBatch"]:
+    def _read_segment(self, segment: SegmentFile, *, sealed: bool) -> Iterator["pa.RecordBatch"]:
         decoder, opened = self._decoder, None
         if self._openers.of(segment.files, segment.final_path).has_key:
             opened = self._opened_pieces(segment)
@@ -104,7 +104,7 @@ class FileReader:
             position = segment.position_before(self._expected_offset, file)
             while position < size and not decoder.finished:
                 count = file.read_into(self._buffer, position)
-                piece = Piece(memoryview(self._buffer)[:count], position)
+                piece = SegmentPiece(memoryview(self._buffer)[:count], position)
                 if opened is not None:
                     piece = self._opened(segment, opened, piece)
                 decoder.feed(piece.data)
@@ -122,7 +122,7 @@ class FileReader:
                         return
                     self._buffer = bytearray(max(needed, CHUNK_BYTES))
 
-    def _opened_pieces(self, segment: Segment) -> OpenedPieces:
+    def _opened_pieces(self, segment: SegmentFile) -> OpenedPieces:
         range_, options = self._range, self._options
         return OpenedPieces(
             self._openers.of(segment.files, segment.final_path),
@@ -131,7 +131,9 @@ class FileReader:
             check_crc=options.check_crc,
         )
 
-    def _opened(self, segment: Segment, opened: OpenedPieces, piece: Piece) -> Piece:
+    def _opened(
+        self, segment: SegmentFile, opened: OpenedPieces, piece: SegmentPiece
+    ) -> SegmentPiece:
         try:
             return opened.piece(memoryview(piece.data), piece.at)
         except CorruptBatch as error:
@@ -140,7 +142,7 @@ class FileReader:
             with segment.open():  # else it went, and its key with it
                 raise
 
-    def _decode(self, segment: Segment, piece: Piece) -> Iterator["pa.RecordBatch"]:
+    def _decode(self, segment: SegmentFile, piece: SegmentPiece) -> Iterator["pa.RecordBatch"]:
         decoder = self._decoder
         try:
             while decoder.decode():
@@ -154,7 +156,7 @@ class FileReader:
         name = self._range.name
         return arrow_batch(self._decoder.take(), self._schema, name.stream, name.partition)
 
-    def _torn(self, segment: Segment, position: int, *, sealed: bool) -> None:
+    def _torn(self, segment: SegmentFile, position: int, *, sealed: bool) -> None:
         """A cut batch is what a crash leaves at the end of a log, but nowhere else."""
         if sealed:
             problem = "the segment ends inside a batch, though another segment follows"
@@ -165,9 +167,9 @@ class FileReader:
         end = min(offset, self._range.end_offset)
         first, self._expected_offset = self._expected_offset, max(self._expected_offset, end)
         if first < end:
-            report_loss(self._range.name, first, end, why, fail=self._options.fail_on_data_loss)
+            report_loss(self._range.name, first, end, why, self._options)
 
 
-def _corrupt(segment: Segment, position: int, error: CorruptBatch) -> CorruptBatch:
+def _corrupt(segment: SegmentFile, position: int, error: CorruptBatch) -> CorruptBatch:
     remedy = "a replica that is whole may be read instead, or servers"
     return CorruptBatch(f"{segment.path} at byte {position}: {error}; {remedy}")

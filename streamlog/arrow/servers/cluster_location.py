@@ -6,9 +6,10 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self, TypeVar
 
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.options.subscription import Subscription
-from pyspark_streamlog.source.location import Bounds, Listing, PartitionRange
+from streamlog.arrow.location import Bounds, Listing, PartitionRange
+from streamlog.arrow.read_options import ReadOptions
+from streamlog.arrow.security_files import cluster_by
+from streamlog.arrow.subscription import StreamSubscription
 from streamlog.client.blocking import BlockingCluster, with_retries
 from streamlog.client.topology import TopicInfo
 from streamlog.errors import StreamlogError, StreamNotFound
@@ -24,8 +25,7 @@ T = TypeVar("T")
 def open_cluster(options: ReadOptions) -> BlockingCluster:
     """Opens no connection yet. Raises ConfigError."""
     assert options.servers is not None
-    security = options.security
-    return BlockingCluster.at(options.servers, tls=security.context(), login=security.login())
+    return cluster_by(options.security, options.servers)
 
 
 class ClusterLocation:
@@ -47,7 +47,7 @@ class ClusterLocation:
     ) -> None:
         self._cluster.close()
 
-    def listing(self, wanted: Subscription) -> Listing:
+    def listing(self, wanted: StreamSubscription) -> Listing:
         """Raises NodeUnreachable at once where no server answers."""
         if wanted.named_streams:
             try:

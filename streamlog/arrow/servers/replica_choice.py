@@ -2,7 +2,7 @@
 
 import zlib
 
-from pyspark_streamlog.source.location import PartitionRange
+from streamlog.arrow.location import PartitionRange
 from streamlog.client.blocking import BlockingCluster, BlockingConnection
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import NotLeader

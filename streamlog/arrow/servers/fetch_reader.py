@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.servers.cluster import id_bytes, open_cluster
-from pyspark_streamlog.servers.replica_choice import Replicas
-from pyspark_streamlog.source.data_loss import report_loss
-from pyspark_streamlog.source.location import PartitionRange
-from pyspark_streamlog.source.row_decoder import decoder_for
+from streamlog.arrow.data_loss import report_loss
+from streamlog.arrow.location import PartitionRange
+from streamlog.arrow.read_options import ReadOptions
+from streamlog.arrow.row_decoder import decoder_for
+from streamlog.arrow.servers.cluster_location import id_bytes, open_cluster
+from streamlog.arrow.servers.replica_choice import Replicas
 from streamlog.client.blocking import BlockingCluster
 from streamlog.client.retry import BACKOFF_MS
 from streamlog.errors import (
@@ -251,7 +251,7 @@ class FetchReader:
     def _lost_before(self, offset: int, why: str) -> None:
         end = min(offset, self._range.end_offset)
         first, self._position = self._position, end
-        report_loss(self._range.name, first, end, why, fail=self._options.fail_on_data_loss)
+        report_loss(self._range.name, first, end, why, self._options)
 
 
 def _passing_over(

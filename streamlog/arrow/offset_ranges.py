@@ -1,19 +1,29 @@
-"""What a query will read: for each partition a range of offsets, fixed once, on the driver.
+"""What a query will read: for each partition a range of offsets, fixed once, by one plan.
 
-Executors never ask what is newest, so all tasks of a query, and their retries, see the same rows.
+Readers never ask what is newest, so all tasks of a query, and their retries, see the same rows.
 """
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
-from pyspark_streamlog.options.offset_options import EARLIEST, LATEST, Position, Times
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.source.filter_pushdown import EVERYTHING, PushedFilters
-from pyspark_streamlog.source.location import Bounds, Location, PartitionRange
+from streamlog.arrow.location import Bounds, Location, PartitionRange
+from streamlog.arrow.pushed_filters import EVERYTHING, PushedFilters
+from streamlog.arrow.read_options import Position, ReadOptions, Times
+from streamlog.condition import Condition
 from streamlog.errors import ConfigError
 from streamlog.model import TopicPartition
+from streamlog.wire.special_offsets import EARLIEST, LATEST
 
 logger = logging.getLogger(__name__)
+
+OUTSIDE_OF_LOG: Final = Condition(
+    "SL-0281",
+    "an offset to read from, or to, is outside of the log",
+    "set an offset that is in the log",
+    meaning="A read was given an offset that is below the log start or above the high watermark. It "
+    "begins, or ends, at the nearest offset that can be read, as its option about data loss says.",
+)
 
 Offsets = dict[TopicPartition, int]
 
@@ -23,14 +33,15 @@ def plan_offset_ranges(
 ) -> list[PartitionRange]:
     """One range for each partition that the options name, also where it is empty."""
     listing = location.listing(options.subscription)
-    names = listing.choose(options.subscription)
+    names = listing.choose(options.subscription, options.names)
     bounds = location.bounds(names)
     starts = starting_offsets(location, bounds, options)
     ends = _ending_offsets(location, bounds, options)
     for name in names:
         if starts[name] > ends[name]:
             problem = f"{name}: the read would start at {starts[name]} and end at {ends[name]}"
-            raise ConfigError("startingOffsets", problem, "set a start that is not above the end")
+            remedy = "set a start that is not above the end"
+            raise ConfigError(options.names.start, problem, remedy)
     ranges = [
         PartitionRange(name, listing.stream_ids[name], starts[name], ends[name]) for name in names
     ]
@@ -42,8 +53,9 @@ def starting_offsets(
 ) -> Offsets:
     """Raises ConfigError where an option asks for what cannot be."""
     if options.starting_times is None:
-        return _positions("startingOffsets", options.starting, bounds, options)
-    option = _option_of("starting", options.starting_times)
+        return _positions(options.names.start, options.starting, bounds, options)
+    names = options.names
+    option = names.start_times if isinstance(options.starting_times, dict) else names.start_time
     offsets: Offsets = {}
     for name, found in _at(location, option, options.starting_times, bounds).items():
         here = bounds[name]
@@ -53,7 +65,7 @@ def starting_offsets(
             offsets[name] = here.high_watermark
         else:
             problem = f"{name} has no record at or after the time asked for"
-            remedy = "set an earlier time, or startingOffsetsByTimestampStrategy=latest"
+            remedy = f"set an earlier time, or {names.late_start}"
             raise ConfigError(option, problem, remedy)
     return offsets
 
@@ -62,18 +74,15 @@ def _ending_offsets(
     location: Location, bounds: Mapping[TopicPartition, Bounds], options: ReadOptions
 ) -> Offsets:
     if options.ending_times is None:
-        return _positions("endingOffsets", options.ending, bounds, options)
-    option = _option_of("ending", options.ending_times)
+        return _positions(options.names.end, options.ending, bounds, options)
+    names = options.names
+    option = names.end_times if isinstance(options.ending_times, dict) else names.end_time
     return {
         name: bounds[name].high_watermark
         if found is None
         else min(max(found, bounds[name].log_start), bounds[name].high_watermark)
         for name, found in _at(location, option, options.ending_times, bounds).items()
     }
-
-
-def _option_of(end: str, times: Times) -> str:
-    return f"{end}OffsetsByTimestamp" if isinstance(times, dict) else f"{end}Timestamp"
 
 
 def _at(
@@ -133,10 +142,11 @@ def _inside(
         f" [{here.log_start}, {here.high_watermark})"
     )
     if options.fail_on_data_loss:
-        remedy = f"set an offset inside, or failOnDataLoss=false to read from {nearest}"
+        tolerate = options.names.tolerate_loss
+        remedy = f"set an offset inside, or {tolerate} to read from {nearest}"
         raise ConfigError(option, problem, remedy)
     logger.warning(
-        "offset outside of the log",
+        OUTSIDE_OF_LOG,
         extra={"stream": name.stream, "partition": name.partition, "offset": offset},
     )
     return nearest

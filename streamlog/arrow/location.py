@@ -1,11 +1,12 @@
-"""Where streams are read: files under a path, or the nodes themselves. Seen from the driver."""
+"""Where streams are read: files under a path, or the nodes themselves; as a plan sees them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from pyspark_streamlog.options.subscription import Subscription
+from streamlog.arrow.read_options import OptionNames
+from streamlog.arrow.subscription import StreamSubscription
 from streamlog.errors import ConfigError, PartitionNotFound, StreamNotFound
 from streamlog.model import TopicPartition
 
@@ -44,30 +45,30 @@ class Listing:
     def streams(self) -> list[str]:
         return sorted({name.stream for name in self.stream_ids})
 
-    def choose(self, wanted: Subscription) -> list[TopicPartition]:
+    def choose(self, wanted: StreamSubscription, names: OptionNames) -> list[TopicPartition]:
         """The partitions to read. Raises where something that was named is not there."""
         there = ", ".join(self.streams) or "none"
         if wanted.names_nothing:
             if self.sole_stream is not None:
                 return sorted(n for n in self.stream_ids if n.stream == self.sole_stream)
-            remedy = f"set one of subscribe, subscribePattern and assign; streams here: {there}"
-            raise ConfigError("subscribe", "no stream is named", remedy)
+            remedy = f"{names.name_streams}; streams here: {there}"
+            raise ConfigError(names.streams, "no stream is named", remedy)
         for stream in wanted.named_streams:
             if stream not in self.streams:
                 raise StreamNotFound(f"{self.where} has no stream {stream!r}; it has {there}")
         for name in wanted.partitions:
             if name not in self.stream_ids:
                 raise PartitionNotFound(f"{self.where} has no partition {name}")
-        names = [name for name in sorted(self.stream_ids) if wanted.wants(name)]
-        if not names:
+        chosen = [name for name in sorted(self.stream_ids) if wanted.wants(name)]
+        if not chosen:
             raise StreamNotFound(f"no stream in {self.where} matches the pattern; it has {there}")
-        return names
+        return chosen
 
 
 class Location(Protocol):
     """Asked each time: the answer may have changed."""
 
-    def listing(self, wanted: Subscription) -> Listing:
+    def listing(self, wanted: StreamSubscription) -> Listing:
         """At least what is wanted of what is there."""
 
     def bounds(self, names: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]: ...

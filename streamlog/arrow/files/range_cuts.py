@@ -4,16 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pyspark_streamlog.files.partition_folder import PartitionFiles
-from pyspark_streamlog.files.segment_reader import Segment
-from pyspark_streamlog.source.location import PartitionRange
+from streamlog.arrow.files.partition_folder import PartitionFiles
+from streamlog.arrow.files.segment_reader import SegmentFile
+from streamlog.arrow.location import PartitionRange
 
 
 @dataclass(frozen=True)
 class _Stretch:
     """The part of a segment that a range touches, in bytes."""
 
-    segment: Segment
+    segment: SegmentFile
     start: int
     end: int
 

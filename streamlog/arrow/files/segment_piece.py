@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SegmentPiece:
     """Batches as they were appended, and where each of them lies in the file."""
 
     data: Buffer
@@ -47,7 +47,7 @@ class OpenedPieces:
         self._end_offset = end_offset
         self._check_crc = check_crc
 
-    def piece(self, data: memoryview, at: int) -> Piece:
+    def piece(self, data: memoryview, at: int) -> SegmentPiece:
         """Whole batches of it, from the first one on. Where there is none to be opened: all of it
         as it is, for the decoder to tell what is the matter.
 
@@ -69,8 +69,8 @@ class OpenedPieces:
             starts.append(starts[-1] + len(part))
             positions.append(positions[-1] + len(batch))
         if not parts:
-            return Piece(data, at, is_opened=True)
-        return Piece(b"".join(parts), at, starts, positions, is_opened=True)
+            return SegmentPiece(data, at, is_opened=True)
+        return SegmentPiece(b"".join(parts), at, starts, positions, is_opened=True)
 
     def _opened(self, header: BatchHeader, batch: memoryview) -> Buffer:
         if header.next_offset <= self._start_offset:

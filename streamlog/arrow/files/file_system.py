@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 
-class File(Protocol):
+class ReadableFile(Protocol):
     """Open for reading. Whatever fails raises OSError."""
 
     def pread(self, length: int, position: int) -> bytes:
@@ -34,11 +34,11 @@ class Files(Protocol):
     def children(self, folder: str) -> tuple[dict[str, int], list[str]]:
         """The files of a folder with their sizes, and its folders, by name."""
 
-    def open(self, path: str) -> File: ...
+    def open(self, path: str) -> ReadableFile: ...
 
 
 @contextmanager
-def opened(files: Files, path: str) -> Iterator[File]:
+def opened(files: Files, path: str) -> Iterator[ReadableFile]:
     """Raises FileNotFoundError."""
     file = files.open(path)
     try:

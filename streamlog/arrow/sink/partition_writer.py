@@ -9,9 +9,9 @@ written since, and refuses the older attempt from then on.
 from collections import Counter
 from typing import Final
 
-from pyspark_streamlog.sink.earlier_attempts import EarlierAttempts, digest
-from pyspark_streamlog.sink.rows import Content
-from pyspark_streamlog.sink.task_attempt import epoch_after, first_sequence
+from streamlog.arrow.sink.earlier_attempts import EarlierAttempts, digest
+from streamlog.arrow.sink.rows import Content
+from streamlog.arrow.sink.task_attempt import epoch_after, first_sequence
 from streamlog.errors import BrokenInvariant
 from streamlog.model import TopicPartition
 from streamlog.record.codec import RecordRun

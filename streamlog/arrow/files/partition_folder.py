@@ -7,9 +7,9 @@ So it is read in place of the first, and what else it reaches over is passed by.
 
 from bisect import bisect_right
 
-from pyspark_streamlog.files.file_system import Files, read_small
-from pyspark_streamlog.files.segment_reader import OFFSET_MAX, Segment
-from pyspark_streamlog.options.encryption_keys import Openers
+from streamlog.arrow.encryption_keys import Openers
+from streamlog.arrow.files.file_system import Files, read_small
+from streamlog.arrow.files.segment_reader import OFFSET_MAX, SegmentFile
 from streamlog.errors import CorruptFile
 from streamlog.log.layout import (
     LOG_SUFFIX,
@@ -37,7 +37,7 @@ class PartitionFiles:
         )
         bases = sorted({*segment_base_offsets(names), *swapped})
         self.segments = [
-            Segment(files, folder, base, openers, is_swap=base in swapped) for base in bases
+            SegmentFile(files, folder, base, openers, is_swap=base in swapped) for base in bases
         ]
         self._sizes = {
             name: size for name, size in names.items() if name.endswith((LOG_SUFFIX, SWAP_SUFFIX))
@@ -77,17 +77,17 @@ class PartitionFiles:
         """The end of the last whole batch."""
         return self.segments[-1].end_offset() if self.segments else 0
 
-    def segments_between(self, offset: int, end_offset: int) -> list[Segment]:
+    def segments_between(self, offset: int, end_offset: int) -> list[SegmentFile]:
         """From the segment that holds ``offset`` to the one that holds the last of the range."""
         bases = [segment.base_offset for segment in self.segments]
         first = max(0, bisect_right(bases, offset) - 1)
         return [s for s in self.segments[first:] if s.base_offset < end_offset]
 
-    def segment_from(self, offset: int) -> Segment | None:
+    def segment_from(self, offset: int) -> SegmentFile | None:
         """The one that holds the offset, else the first after it; None where there is none."""
         return next(iter(self.segments_between(offset, OFFSET_MAX)), None)
 
-    def segment_after(self, segment: Segment, offset: int) -> Segment | None:
+    def segment_after(self, segment: SegmentFile, offset: int) -> SegmentFile | None:
         """The one that holds ``offset``, up to which ``segment`` was read, else the first after it;
         None where there is none.
         """
