@@ -4,10 +4,11 @@
 
     reader = streamlog.arrow.read("flights", servers="node-1:9092")   # a pyarrow.RecordBatchReader
 
-A read: ``read_options`` has what was asked for. ``location`` lists the partitions, either of ``files`` (a folder or an
-object store) or of ``servers``. ``offset_ranges`` fixes the range of offsets to read of each partition, once, and never
-past the high watermark; ``pushed_filters`` makes the ranges smaller. ``range_reader`` feeds record batches to the
-decoder of ``streamlog.record`` and yields Arrow record batches; ``data_loss`` reports rows that are missing.
+A read: ``stream_read`` checks the arguments; ``read_options`` has what was asked for. ``location`` lists the
+partitions, either of ``files`` (a folder or an object store) or of ``servers``. ``offset_ranges`` fixes the range of
+offsets to read of each partition, once, and never past the high watermark; ``pushed_filters`` makes the ranges smaller.
+``range_reader`` feeds record batches to the decoder of ``streamlog.record`` and yields Arrow record batches;
+``row_filter`` leaves out what does not match; ``data_loss`` reports rows that are missing.
 
 A write: ``sink`` turns Arrow record batches into record batches and has the leaders commit them, each row once however
 often the write is attempted.
@@ -15,3 +16,9 @@ often the write is attempted.
 Reading leaves nothing on a node: no lock, no repair, no group. Spark's data source (``pyspark_streamlog``) reads and
 writes by the same modules, on its executors. They need pyarrow (``pip install 'streamlog[arrow]'``), and no Spark.
 """
+
+from streamlog.arrow.data_loss import DataLoss as DataLoss
+from streamlog.arrow.security_files import SecurityFiles as SecurityFiles
+from streamlog.arrow.stream_read import ReadPlan as ReadPlan
+from streamlog.arrow.stream_read import plan as plan
+from streamlog.arrow.stream_read import read as read

@@ -8,12 +8,14 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from streamlog.client.blocking import BlockingCluster
-from streamlog.client.security import ClientLogin, Security, secret_in
 from streamlog.errors import ConfigError
 from streamlog.model import MECHANISMS
+
+if TYPE_CHECKING:
+    from streamlog.client.blocking import BlockingCluster
+    from streamlog.client.security import ClientLogin, Security
 
 PREFIX: Final = "security."
 _FILES: Final = ("ca_file", "cert_file", "key_file", "key_password_file")
@@ -48,12 +50,16 @@ class SecurityFiles:
     def has_tls(self) -> bool:
         return any(getattr(self, name) for name in _FILES) if self.tls is None else self.tls
 
-    def cluster(self, servers: str) -> BlockingCluster:
+    def cluster(self, servers: str) -> "BlockingCluster":
         """Opens no connection yet. Raises ConfigError."""
+        from streamlog.client.blocking import BlockingCluster
+
         return BlockingCluster.at(servers, tls=self.context(), login=self.login())
 
-    def login(self) -> ClientLogin | None:
+    def login(self) -> "ClientLogin | None":
         """None: no login; a certificate may still identify the client."""
+        from streamlog.client.security import ClientLogin, secret_in
+
         if self.token_file is not None:
             secret = secret_in(Path(self.token_file), self._option("token_file"))
             return ClientLogin("OAUTHBEARER", "", secret)
@@ -138,8 +144,10 @@ class SecurityFiles:
             raise self._error(name, problem, remedy) from None
 
 
-def cluster_by(security: SecurityFiles | Security, servers: str) -> BlockingCluster:
+def cluster_by(security: "SecurityFiles | Security", servers: str) -> "BlockingCluster":
     """Opens no connection yet. Raises ConfigError."""
+    from streamlog.client.blocking import BlockingCluster
+
     if isinstance(security, SecurityFiles):
         return security.cluster(servers)
     return BlockingCluster.at(servers, tls=security.tls(), login=security.login)
