@@ -10,8 +10,10 @@ offsets to read of each partition, once, and never past the high watermark; ``pu
 ``range_reader`` feeds record batches to the decoder of ``streamlog.record`` and yields Arrow record batches;
 ``row_filter`` leaves out what does not match; ``data_loss`` reports rows that are missing.
 
-A write: ``sink`` turns Arrow record batches into record batches and has the leaders commit them, each row once however
-often the write is attempted.
+A write: ``stream_write`` cuts rows into tasks; ``sink`` turns Arrow record batches into record batches and has the
+leaders commit them, each row once however often the write is attempted.
+
+``formats`` are files that records are exported to and imported from.
 
 Reading leaves nothing on a node: no lock, no repair, no group. Spark's data source (``pyspark_streamlog``) reads and
 writes by the same modules, on its executors. They need pyarrow (``pip install 'streamlog[arrow]'``), and no Spark.
@@ -22,3 +24,4 @@ from streamlog.arrow.security_files import SecurityFiles as SecurityFiles
 from streamlog.arrow.stream_read import ReadPlan as ReadPlan
 from streamlog.arrow.stream_read import plan as plan
 from streamlog.arrow.stream_read import read as read
+from streamlog.arrow.stream_write import write as write

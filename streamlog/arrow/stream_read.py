@@ -7,7 +7,7 @@ decoded the next fetch is on its way.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Lock
@@ -141,15 +141,19 @@ class ReadPlan:
         batches = _SharedIterator(batch for it in self.ranges for batch in self.rows(it))
         return pa.RecordBatchReader.from_batches(self.schema, batches)
 
-    def rows(self, range_: PartitionRange) -> Iterator["pa.RecordBatch"]:
-        """Of one of the ranges, or of a part of one."""
-        extra = [name for name in self.row_filter.columns if name not in self.columns]
-        names = [*self.columns, *extra]
+    def rows(
+        self, range_: PartitionRange, passed: Callable[[int], None] | None = None
+    ) -> Iterator["pa.RecordBatch"]:
+        """Of one of the ranges, or of a part of one. ``passed`` is told up to which offset rows have been looked at."""
+        extra = [*self.row_filter.columns, *(["offset"] if passed is not None else [])]
+        names = list(dict.fromkeys([*self.columns, *extra]))
         decoded = arrow_schema(names, [name for name in names if name in REQUIRED])
         for batch in rows_of(range_, self.options, decoded):
             found = self.row_filter.rows_of(batch)
             if found.num_rows:
-                yield found.select(list(self.columns)) if extra else found
+                yield found if len(names) == len(self.columns) else found.select(self.columns)
+            if passed is not None:
+                passed(batch.column("offset")[-1].as_py() + 1)
 
 
 class _SharedIterator:

@@ -79,6 +79,16 @@ class TaskWriter:
         self._report()
         return count
 
+    @property
+    def written(self) -> int:
+        """Records that this attempt has got into the log."""
+        return sum(it.written for it in self._writers.values())
+
+    @property
+    def found(self) -> int:
+        """Records that an earlier attempt had written already."""
+        return sum(it.found for it in self._writers.values())
+
     def _add(self, row: Row) -> None:
         topic, number, content = row
         if number == NO_PARTITION:
@@ -136,7 +146,7 @@ class TaskWriter:
         if first_offset < 0:
             raise InvalidRequest(f"{tp}: its leader is too old to be written to so; upgrade it")
         extra = {"stream": tp.stream, "partition": tp.partition, "offset": first_offset}
-        logger.warning(EARLIER_ATTEMPT, extra=extra)
+        logger.info(EARLIER_ATTEMPT, extra=extra)
 
         def look() -> EarlierAttempts:
             found = EarlierAttempts.of(
