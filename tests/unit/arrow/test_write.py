@@ -86,6 +86,19 @@ def test_another_id_writes_all_again() -> None:
     assert leaders.values() == Counter({b"a": 2, b"b": 2})
 
 
+@pytest.mark.parametrize(("limit", "value"), [("TASK_BYTES", 100), ("TASK_ROWS", 4)])
+def test_a_task_ends_by_bytes_and_by_rows(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    """What a repetition holds in memory is bounded; each task has a producer id of its own."""
+    monkeypatch.setattr(stream_write, limit, value)
+    leaders = ScriptedLeaders()
+    batches = batches_of([b"x" * 30] * 12, 2, partitions=1)
+    write_by(leaders, batches, options(), keep_partitions=True)
+    batches_of_log = leaders.committed(TopicPartition("orders", 0), 0)
+    assert len({header.producer_id for header, _ in batches_of_log}) == 3
+
+
 def test_a_subject_becomes_a_header() -> None:
     leaders = ScriptedLeaders()
     batch = pa.RecordBatch.from_pydict({"value": [b"a", b"b"], "subject": ["x.y", None]})
