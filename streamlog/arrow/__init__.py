@@ -4,11 +4,11 @@
 
     reader = streamlog.arrow.read("flights", servers="node-1:9092")   # a pyarrow.RecordBatchReader
 
-A read: ``stream_read`` checks the arguments; ``read_options`` has what was asked for. ``location`` lists the
+A read: ``stream_read`` checks the arguments; ``options`` has what was asked for. ``location`` lists the
 partitions, either of ``files`` (a folder or an object store) or of ``servers``. ``offset_ranges`` fixes the range of
-offsets to read of each partition, once, and never past the high watermark; ``pushed_filters`` makes the ranges smaller.
+offsets to read of each partition, once, and never past the high watermark; ``filters`` makes the ranges smaller.
 ``range_reader`` feeds record batches to the decoder of ``streamlog.record`` and yields Arrow record batches;
-``row_filter`` leaves out what does not match; ``data_loss`` reports rows that are missing.
+``filters`` leaves out what does not match; ``data_loss`` reports rows that are missing.
 
 A write: ``stream_write`` cuts rows into tasks; ``sink`` turns Arrow record batches into record batches and has the
 leaders commit them, each row once however often the write is attempted.
@@ -20,7 +20,7 @@ writes by the same modules, on its executors. They need pyarrow (``pip install '
 """
 
 from streamlog.arrow.data_loss import DataLoss as DataLoss
-from streamlog.arrow.security_files import SecurityFiles as SecurityFiles
+from streamlog.arrow.options.security_files import SecurityFiles as SecurityFiles
 from streamlog.arrow.stream_read import ReadPlan as ReadPlan
 from streamlog.arrow.stream_read import plan as plan
 from streamlog.arrow.stream_read import read as read

@@ -8,7 +8,7 @@ gaps.
 import logging
 from typing import Final
 
-from streamlog.arrow.read_options import ReadOptions
+from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.condition import Condition
 from streamlog.errors import CorruptData
 from streamlog.model import TopicPartition

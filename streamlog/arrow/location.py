@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from streamlog.arrow.read_options import OptionNames
-from streamlog.arrow.subscription import StreamSubscription
+from streamlog.arrow.options.read_options import OptionNames
+from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.errors import ConfigError, PartitionNotFound, StreamNotFound
 from streamlog.model import TopicPartition
 

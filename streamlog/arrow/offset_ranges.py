@@ -7,9 +7,9 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from streamlog.arrow.filters import EVERYTHING, PushedFilters
 from streamlog.arrow.location import Bounds, Location, PartitionRange
-from streamlog.arrow.pushed_filters import EVERYTHING, PushedFilters
-from streamlog.arrow.read_options import Position, ReadOptions, Times
+from streamlog.arrow.options.read_options import Position, ReadOptions, Times
 from streamlog.condition import Condition
 from streamlog.errors import ConfigError
 from streamlog.model import TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamlog.arrow.location import Location, PartitionRange
-from streamlog.arrow.read_options import ReadOptions
+from streamlog.arrow.options.read_options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,7 @@
 from typing import TYPE_CHECKING
 
 from streamlog.arrow.location import PartitionRange
-from streamlog.arrow.read_options import ReadOptions
+from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.record.columns import ColumnDecoder
 
 if TYPE_CHECKING:

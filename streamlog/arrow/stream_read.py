@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal
 
-from streamlog.arrow.encryption_keys import KeySources
+from streamlog.arrow.filters import RowFilter, check_subject_filter
 from streamlog.arrow.location import PartitionRange
 from streamlog.arrow.offset_ranges import plan_offset_ranges
-from streamlog.arrow.range_reader import open_location, rows_of
-from streamlog.arrow.read_options import (
+from streamlog.arrow.options.encryption_keys import KeySources
+from streamlog.arrow.options.read_options import (
     BATCH_BYTES,
     BATCH_BYTES_MAX,
     BATCH_ROWS,
@@ -30,9 +30,9 @@ from streamlog.arrow.read_options import (
     Position,
     ReadOptions,
 )
-from streamlog.arrow.row_filter import RowFilter, check_subject_filter
-from streamlog.arrow.security_files import SecurityFiles
-from streamlog.arrow.subscription import StreamSubscription
+from streamlog.arrow.options.security_files import SecurityFiles
+from streamlog.arrow.options.subscription import StreamSubscription
+from streamlog.arrow.range_reader import open_location, rows_of
 from streamlog.errors import ConfigError
 from streamlog.model import TopicPartition
 from streamlog.record.columns import COLUMNS, REQUIRED, arrow_schema

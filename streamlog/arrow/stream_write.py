@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamlog.arrow.security_files import SecurityFiles, cluster_by
+from streamlog.arrow.options.security_files import SecurityFiles, cluster_by
 from streamlog.arrow.sink.partition_leaders import ClusterLeaders, Leaders
 from streamlog.arrow.sink.rows import Rows
 from streamlog.arrow.sink.task_attempt import TaskAttempt

@@ -160,7 +160,7 @@ def test_what_matches_comes_out_and_nothing_else(
 @pytest.mark.parametrize("pattern", [">", "*", "a.*", "a.>", "c+.*", "*.*", "a"])
 @given(subject=SUBJECTS)
 def test_patterns_of_subjects_are_those_of_nats(pattern: str, subject: str) -> None:
-    from streamlog.arrow.row_filter import subjects_regex
+    from streamlog.arrow.filters import subjects_regex
 
     assert bool(re.match(subjects_regex([pattern]).replace(r"\x{2b}", r"\+"), subject)) == matches(
         pattern, subject

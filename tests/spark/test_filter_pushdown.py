@@ -15,8 +15,8 @@ from pyspark.sql.datasource import (
 
 from pyspark_streamlog.options.read_options import SourceOptions
 from pyspark_streamlog.source.filter_pushdown import pushed_filters
+from streamlog.arrow.filters import EVERYTHING, PushedFilters
 from streamlog.arrow.offset_ranges import plan_offset_ranges
-from streamlog.arrow.pushed_filters import EVERYTHING, PushedFilters
 from streamlog.arrow.range_reader import open_location
 from tests.spark.data_folder import DataFolder
 

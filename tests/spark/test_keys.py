@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_streamlog.options.read_options import SourceOptions
-from streamlog.arrow.encryption_keys import Openers
 from streamlog.arrow.files.file_system import LocalFiles
+from streamlog.arrow.options.encryption_keys import Openers
 from streamlog.errors import ConfigError
 from streamlog.log.encryption.key_ring import KeyRing
 

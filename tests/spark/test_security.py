@@ -6,8 +6,8 @@ import trustme
 
 from pyspark_streamlog.options.read_options import SourceOptions
 from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.options.security_files import SecurityFiles
 from streamlog.arrow.range_reader import open_location
-from streamlog.arrow.security_files import SecurityFiles
 from streamlog.arrow.servers.fetch_reader import FetchReader
 from streamlog.config import SaslSection
 from streamlog.errors import AuthenticationFailed, ConfigError

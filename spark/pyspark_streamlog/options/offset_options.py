@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from streamlog.arrow.read_options import Position
+from streamlog.arrow.options.read_options import Position
 from streamlog.errors import ConfigError
 from streamlog.model import TopicPartition
 from streamlog.wire.special_offsets import EARLIEST, LATEST

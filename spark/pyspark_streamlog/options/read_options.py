@@ -11,8 +11,8 @@ from pyspark_streamlog.options.option_map import OptionMap
 from pyspark_streamlog.options.option_names import check_names
 from pyspark_streamlog.options.security_options import parse_security
 from pyspark_streamlog.options.subscription_options import parse_subscription
-from streamlog.arrow.encryption_keys import KeySources
-from streamlog.arrow.read_options import (
+from streamlog.arrow.options.encryption_keys import KeySources
+from streamlog.arrow.options.read_options import (
     BATCH_BYTES,
     BATCH_BYTES_MAX,
     BATCH_ROWS,

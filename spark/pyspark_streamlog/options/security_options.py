@@ -1,7 +1,7 @@
 """The options ``security.*``, of reads and of writes."""
 
 from pyspark_streamlog.options.option_map import OptionMap
-from streamlog.arrow.security_files import SecurityFiles
+from streamlog.arrow.options.security_files import SecurityFiles
 
 
 def parse_security(given: OptionMap) -> SecurityFiles:

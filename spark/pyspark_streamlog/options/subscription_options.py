@@ -4,7 +4,7 @@ import re
 
 from pyspark_streamlog.options.offset_options import parse_assignment
 from pyspark_streamlog.options.option_map import OptionMap
-from streamlog.arrow.subscription import StreamSubscription
+from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_streamlog.sink.schema import check_schema
-from streamlog.arrow.security_files import cluster_by
+from streamlog.arrow.options.security_files import cluster_by
 from streamlog.arrow.sink.partition_leaders import ClusterLeaders
 from streamlog.arrow.sink.rows import Rows
 from streamlog.arrow.sink.task_attempt import TaskAttempt

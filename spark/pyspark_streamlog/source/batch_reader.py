@@ -7,9 +7,9 @@ from pyspark.sql.types import StructType
 from pyspark_streamlog.options.read_options import SourceOptions
 from pyspark_streamlog.source.filter_pushdown import pushed_filters
 from pyspark_streamlog.source.schema import arrow_schema_of
+from streamlog.arrow.filters import EVERYTHING
 from streamlog.arrow.location import PartitionRange
 from streamlog.arrow.offset_ranges import plan_offset_ranges
-from streamlog.arrow.pushed_filters import EVERYTHING
 from streamlog.arrow.range_reader import open_location, rows_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from streamlog.arrow.pushed_filters import EVERYTHING, PushedFilters
+from streamlog.arrow.filters import EVERYTHING, PushedFilters
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from streamlog.arrow.data_loss import report_loss
-from streamlog.arrow.encryption_keys import Openers
 from streamlog.arrow.files.partition_folder import PartitionFiles
 from streamlog.arrow.files.segment_piece import OpenedPieces, SegmentPiece, is_encrypted_at
 from streamlog.arrow.files.segment_reader import SegmentFile
 from streamlog.arrow.files.stream_folder import Roots
 from streamlog.arrow.location import PartitionRange
-from streamlog.arrow.read_options import ReadOptions
+from streamlog.arrow.options.encryption_keys import Openers
+from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.arrow.row_decoder import decoder_for
 from streamlog.errors import CorruptBatch, CorruptFile
 from streamlog.record.columns import arrow_batch

@@ -7,9 +7,9 @@ So it is read in place of the first, and what else it reaches over is passed by.
 
 from bisect import bisect_right
 
-from streamlog.arrow.encryption_keys import Openers
 from streamlog.arrow.files.file_system import Files, read_small
 from streamlog.arrow.files.segment_reader import OFFSET_MAX, SegmentFile
+from streamlog.arrow.options.encryption_keys import Openers
 from streamlog.errors import CorruptFile
 from streamlog.log.layout import (
     LOG_SUFFIX,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-from streamlog.arrow.encryption_keys import Openers
 from streamlog.arrow.files.file_system import Files, ReadableFile, opened, read_small
+from streamlog.arrow.options.encryption_keys import Openers
 from streamlog.errors import CorruptBatch, CorruptFile
 from streamlog.log.layout import (
     INDEX_SUFFIX,

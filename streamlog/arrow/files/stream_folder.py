@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from streamlog.arrow.encryption_keys import KeySources, Openers
 from streamlog.arrow.files import range_cuts
 from streamlog.arrow.files.file_system import Files, files_at, read_small
 from streamlog.arrow.files.partition_folder import PartitionFiles
 from streamlog.arrow.location import Bounds, Listing, PartitionRange
-from streamlog.arrow.subscription import StreamSubscription
+from streamlog.arrow.options.encryption_keys import KeySources, Openers
+from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.errors import ConfigError
 from streamlog.log.checkpoint import offset_of, parse_offset_checkpoint
 from streamlog.log.layout import segment_base_offsets

@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from streamlog.arrow.location import Bounds, Listing, PartitionRange
-from streamlog.arrow.read_options import ReadOptions
-from streamlog.arrow.security_files import cluster_by
-from streamlog.arrow.subscription import StreamSubscription
+from streamlog.arrow.options.read_options import ReadOptions
+from streamlog.arrow.options.security_files import cluster_by
+from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.client.blocking import BlockingCluster, with_retries
 from streamlog.client.topology import TopicInfo
 from streamlog.errors import StreamlogError, StreamNotFound

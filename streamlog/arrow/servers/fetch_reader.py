@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamlog.arrow.data_loss import report_loss
 from streamlog.arrow.location import PartitionRange
-from streamlog.arrow.read_options import ReadOptions
+from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.arrow.row_decoder import decoder_for
 from streamlog.arrow.servers.cluster_location import id_bytes, open_cluster
 from streamlog.arrow.servers.replica_choice import Replicas

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from streamlog.arrow.security_files import SecurityFiles
+from streamlog.arrow.options.security_files import SecurityFiles
 from streamlog.record.compression import Compression
 
 if TYPE_CHECKING:

@@ -85,13 +85,13 @@ def export(
       streamlog export flights --format jsonl --output - | head
       streamlog export flights --format csv --output flights/ --from 2026-01-31T00:00:00Z
     """
-    from streamlog.arrow.encryption_keys import KeySources
     from streamlog.arrow.formats.file_format import format_of
     from streamlog.arrow.formats.stream_export import (
         export_to_file,
         export_to_folder,
         export_to_path,
     )
+    from streamlog.arrow.options.encryption_keys import KeySources
     from streamlog.arrow.stream_read import plan
     from streamlog.record.columns import COLUMNS
 

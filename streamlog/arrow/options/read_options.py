@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from streamlog.arrow.encryption_keys import KeySources
-from streamlog.arrow.security_files import SecurityFiles
-from streamlog.arrow.subscription import StreamSubscription
+from streamlog.arrow.options.encryption_keys import KeySources
+from streamlog.arrow.options.security_files import SecurityFiles
+from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.model import TopicPartition
 from streamlog.wire.special_offsets import EARLIEST, LATEST
 
