@@ -97,8 +97,9 @@ def export(
 
     file_format = format_of(format_name, output, "--format")
     to_stdout = output == STDOUT
-    if to_stdout and not file_format.is_text and sys.stdout.isatty():
-        raise ConfigError("--output", "Parquet is not for a terminal", "name a file, or a pipe")
+    if to_stdout and file_format.name != "jsonl" and sys.stdout.isatty():
+        problem = f"{file_format.name} may hold what a terminal obeys"
+        raise ConfigError("--output", problem, "name a file or a pipe, or set --format jsonl")
     keys = KeySources.of(encryption_key or (), "--encryption-key")
     planned = plan(
         stream,

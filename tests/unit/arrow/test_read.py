@@ -1,5 +1,6 @@
 """``streamlog.arrow.read`` by files and by servers, against what was written."""
 
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -218,6 +219,13 @@ def test_a_plan_can_be_read_again_and_says_how_much_there_is(folder: DataFolder)
     assert plan.offset_count == 7
     assert [(it.start_offset, it.end_offset) for it in plan.ranges] == [(1, 6), (1, 3)]
     assert plan.reader().read_all().num_rows == plan.reader().read_all().num_rows == 7
+
+
+def test_a_plan_can_be_read_in_another_process(folder: DataFolder) -> None:
+    plan = streamlog.arrow.plan("orders", path=folder.path, subjects="flights.LGA.*")
+    sent = pickle.loads(pickle.dumps(plan))
+    assert sent.reader().read_all().equals(plan.reader().read_all())
+    assert [it.num_rows for it in sent.rows(sent.ranges[1])] == [1]
 
 
 def test_rows_written_after_the_plan_do_not_come(folder: DataFolder) -> None:
