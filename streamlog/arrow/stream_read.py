@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from streamlog.arrow.filters import RowFilter, check_subject_filter
 from streamlog.arrow.location import PartitionRange
@@ -299,7 +299,7 @@ def _milliseconds(name: str, time: datetime) -> int:
     return max(0, -((_EPOCH - time) // timedelta(milliseconds=1)))
 
 
-def _place(servers: str | None, path: str | os.PathLike[str] | None) -> str | None:
+def _place(servers: Any, path: Any) -> str | None:
     if servers is None and path is None:
         remedy = "name the nodes (host:port,...), or with path a node's data folder"
         raise ConfigError("servers", "is missing, and so is path", remedy)
@@ -308,18 +308,28 @@ def _place(servers: str | None, path: str | os.PathLike[str] | None) -> str | No
     if servers is not None:
         from streamlog.client.addresses import parse_addresses
 
+        if not isinstance(servers, str):
+            raise ConfigError("servers", f"{servers!r} is no text", "write host:port,host:port")
         parse_addresses(servers)
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise ConfigError("path", f"{path!r} is no path", "name a folder, or a URL")
     return None if path is None else os.fspath(path)
 
 
 def _security(
-    servers: str | None, security: "SecurityFiles | Security | None"
+    servers: str | None,
+    security: Any,
 ) -> "SecurityFiles | Security":
     if security is None:
         return SecurityFiles()
     if servers is None:
         raise ConfigError("security", "it is for reading from servers", "leave it out")
-    return security
+    from streamlog.client.security import Security
+
+    if isinstance(security, SecurityFiles | Security):
+        return security
+    problem = f"it is of type {type(security).__name__}"
+    raise ConfigError("security", problem, "give SecurityFiles(ca_file=..., user=...)")
 
 
 def _keys(

@@ -1,6 +1,7 @@
 """``streamlog.arrow.read`` by files and by servers, against what was written."""
 
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ import pytest
 import streamlog.arrow
 from streamlog.arrow import DataLoss, SecurityFiles
 from streamlog.arrow.servers import fetch_reader
+from streamlog.client.security import ClientLogin, Security
+from streamlog.config import SaslSection
 from streamlog.errors import (
+    AuthenticationFailed,
     ConfigError,
     CorruptBatch,
     NodeUnreachable,
@@ -174,6 +178,13 @@ def test_servers_are_checked_at_once(folder: DataFolder) -> None:
         streamlog.arrow.read("orders", servers="a")
     with pytest.raises(ConfigError, match=r"^encryption_keys: nodes decrypt"):
         streamlog.arrow.read("orders", servers="a:1", encryption_keys={})
+    wrong: Any
+    for name, wrong in (("servers", ["a:1"]), ("path", 5)):
+        with pytest.raises(ConfigError, match=f"^{name}: {re.escape(repr(wrong))} is no "):
+            streamlog.arrow.read("orders", **{name: wrong})
+    with pytest.raises(ConfigError, match=r"^security: it is of type dict; give SecurityFiles"):
+        wrong = {"user": "alice"}
+        streamlog.arrow.read("orders", servers="a:1", security=wrong)
     with pytest.raises(NodeUnreachable):
         streamlog.arrow.read("orders", servers=f"127.0.0.1:{free_port()}")
     with pytest.raises(ConfigError, match=r"^security\.key_file: .*cert_file|cert_file.*key_file"):
@@ -254,6 +265,24 @@ def test_servers_give_the_same(node: ThreadedNode) -> None:
     table = reader.read_all()
     assert table["value"].to_pylist() == [b"value %d" % i for i in range(7, 1993)]
     assert table["offset"].to_pylist() == list(range(7, 1993))
+
+
+def test_a_login_comes_out_of_files_or_from_the_caller(tmp_path: Path) -> None:
+    word = tmp_path / "word"
+    word.write_text("secret\n")
+    sasl = SaslSection(mechanisms=("SCRAM-SHA-512",), failure_delay_ms=0)
+    by_files = SecurityFiles(user="alice", password_file=str(word))
+    by_caller = Security(login=ClientLogin("SCRAM-SHA-512", "alice", lambda: "secret"))
+    with ThreadedNode(sasl=sasl) as node:
+        node.call(lambda: node.node.metadata.add_user("alice", "secret"))
+        node.add_stream("orders")
+        node.append("orders", [b"a", b"b"])
+        for security in (by_files, by_caller):
+            reader = streamlog.arrow.read("orders", servers=node.address, security=security)
+            assert reader.read_all()["value"].to_pylist() == [b"a", b"b"]
+        word.write_text("wrong\n")
+        with pytest.raises(AuthenticationFailed):
+            streamlog.arrow.read("orders", servers=node.address, security=by_files)
 
 
 def test_several_threads_may_read_one_reader(node: ThreadedNode) -> None:
