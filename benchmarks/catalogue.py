@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from benchmarks import (
+    arrow_reading,
     audience,
     beside_kafka,
     cases,
@@ -56,7 +57,10 @@ SPARK: Final[tuple[Case[Sides], ...]] = spark_reading.CASES
 Maven.
 """
 
+ARROW: Final[tuple[Case[Sides], ...]] = arrow_reading.CASES
+"""Of one node, but only with ``--only arrow``."""
+
 KAFKA: Final[tuple[Case[Sides], ...]] = beside_kafka.CASES
 """One node beside Apache Kafka: ``python -m benchmarks --kafka``. It comes from Maven."""
 
-ALL: Final[tuple[Case[Any], ...]] = (*NODE, *SPARK, *KAFKA, *CLUSTERS)
+ALL: Final[tuple[Case[Any], ...]] = (*NODE, *SPARK, *ARROW, *KAFKA, *CLUSTERS)

@@ -18,7 +18,7 @@ JOB_TIMEOUT_S: Final = 600.0
 
 
 class WrongFigure(Exception):
-    """Spark and pandas do not agree."""
+    """Another program and pandas do not agree."""
 
 
 async def compute_delays(data_dir: Path, stream: str, flights: Flights, folder: Path) -> float:
@@ -36,18 +36,18 @@ async def compute_delays(data_dir: Path, stream: str, flights: Flights, folder: 
         raise WrongFigure(f"{child.name} failed: {child.last_line()}")
     result = json.loads(output.read_text())
     rows = {(row.pop("carrier"), row.pop("origin")): tuple(row.values()) for row in result["rows"]}
-    compare(rows, flights.delays)
+    compare(rows, flights.delays, "Spark")
     return float(result["seconds"])
 
 
-def compare(computed: Delays, expected: Delays) -> None:
-    """Raises WrongFigure where they are not exactly equal."""
+def compare(computed: Delays, expected: Delays, program: str) -> None:
+    """``computed`` by this program. Raises WrongFigure where they are not exactly equal."""
     if computed.keys() != expected.keys():
         odd = computed.keys() ^ expected.keys()
-        raise WrongFigure(f"only one of Spark and pandas has {sorted(odd)}")
+        raise WrongFigure(f"only one of {program} and pandas has {sorted(odd)}")
     for name, figures in expected.items():
         if computed[name] != figures:
-            raise WrongFigure(f"{name}: Spark says {computed[name]}, pandas {figures}")
+            raise WrongFigure(f"{name}: {program} says {computed[name]}, pandas {figures}")
 
 
 async def _all_committed(data_dir: Path, name: TopicPartition, count: int) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from demo.ask import QUERY, ask_duckdb
 from demo.compute import compute_delays
 from demo.flights import Flights, load_flights
 from demo.publish import ONE_BY_ONE, STREAM, publish_flights
@@ -39,6 +40,7 @@ class Story:
                 await self._publish(servers, flights, self._bar(progress, "publish", flights))
                 await self._read_back(servers, flights, progress)
                 await self._compute(servers, flights, progress)
+                await self._ask(servers, flights, progress)
             self._show(flights)
             if self.keep:
                 await self._stay(servers)
@@ -74,6 +76,12 @@ class Story:
         rate = f"{len(flights) / seconds:,.0f}/s"
         self._result("compute, Spark", rate, f"as pandas; {whole:.0f} s from cold")
 
+    async def _ask(self, servers: Servers, flights: Flights, progress: Progress) -> None:
+        task = progress.add_task("DuckDB", total=None)
+        seconds = await asyncio.to_thread(ask_duckdb, servers.kafka, STREAM, flights)
+        progress.update(task, total=len(flights), completed=len(flights))
+        self._result("ask, DuckDB", f"{len(flights) / seconds:,.0f}/s", "as pandas, in one line")
+
     def _show(self, flights: Flights) -> None:
         delays = Table(title=f"Delay by carrier and origin, the {ROWS_SHOWN} worst")
         for name in ("carrier", "origin"):
@@ -90,6 +98,8 @@ class Story:
         for row in self.results:
             rates.add_row(*row)
         self.console.print(delays, rates)
+        self.console.print("\n[bold]The last step in Python, without Spark:[/]")
+        self.console.print(f"  {QUERY}", markup=False, highlight=False, soft_wrap=True)
 
     async def _stay(self, servers: Servers) -> None:
         self.console.print("\n[bold]The servers stay up. Try, in another terminal:[/]")

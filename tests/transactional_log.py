@@ -109,7 +109,7 @@ class TransactionalLog(ErasedLog):
         return self.log.erasures.kept_end, self.log.transactions.kept_end
 
 
-class Piece(NamedTuple):
+class SegmentPiece(NamedTuple):
     """A batch of a transaction, or a marker."""
 
     offset: int
@@ -119,14 +119,14 @@ class Piece(NamedTuple):
     """None: records."""
 
 
-def pieces_of(log: TransactionalLog) -> list[Piece]:
+def pieces_of(log: TransactionalLog) -> list[SegmentPiece]:
     found = []
     for header, batch in read_batches(log.log):
         marker = marker_of(batch, header)
         if marker is not None or header.is_transactional:
             is_commit = None if marker is None else marker.is_commit
             found.append(
-                Piece(header.base_offset, header.next_offset, header.producer_id, is_commit)
+                SegmentPiece(header.base_offset, header.next_offset, header.producer_id, is_commit)
             )
     return found
 
@@ -134,11 +134,11 @@ def pieces_of(log: TransactionalLog) -> list[Piece]:
 class Oracle:
     """Looks through all batches for each answer."""
 
-    def __init__(self, pieces: Sequence[Piece], high_watermark: int) -> None:
+    def __init__(self, pieces: Sequence[SegmentPiece], high_watermark: int) -> None:
         self.pieces = pieces
         self.high_watermark = high_watermark
 
-    def _end_of(self, records: Piece) -> Piece | None:
+    def _end_of(self, records: SegmentPiece) -> SegmentPiece | None:
         for it in self.pieces:
             is_later = it.offset > records.offset
             if is_later and it.producer_id == records.producer_id and it.is_commit is not None:
@@ -146,7 +146,7 @@ class Oracle:
         return None
 
     @property
-    def _records(self) -> list[Piece]:
+    def _records(self) -> list[SegmentPiece]:
         return [it for it in self.pieces if it.is_commit is None]
 
     @property

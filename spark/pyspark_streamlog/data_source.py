@@ -24,29 +24,29 @@ class DefaultSource(DataSource):
         return source_schema(include_headers=includes_headers(self.options))
 
     def reader(self, schema: "StructType") -> "StreamlogReader":
-        from pyspark_streamlog.options.read_options import ReadOptions
+        from pyspark_streamlog.options.read_options import SourceOptions
         from pyspark_streamlog.source.batch_reader import FilteringReader, StreamlogReader
 
-        options = ReadOptions.parse(self.options)
+        options = SourceOptions.parse(self.options)
         return (FilteringReader if options.filter_pushdown else StreamlogReader)(options, schema)
 
     def streamReader(self, schema: "StructType") -> "StreamlogStreamReader":  # noqa: N802
-        from pyspark_streamlog.options.read_options import ReadOptions
+        from pyspark_streamlog.options.read_options import SourceOptions
         from pyspark_streamlog.source.stream_reader import StreamlogStreamReader
 
-        return StreamlogStreamReader(ReadOptions.parse(self.options, streaming=True), schema)
+        return StreamlogStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "StreamlogWriter":
-        from pyspark_streamlog.options.write_options import WriteOptions
+        from pyspark_streamlog.options.write_options import SinkOptions
         from pyspark_streamlog.sink.writer import StreamlogWriter, check_append
 
         check_append(overwrite)
-        return StreamlogWriter(schema, WriteOptions.parse(self.options, streaming=False))
+        return StreamlogWriter(schema, SinkOptions.parse(self.options, streaming=False))
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: "StructType", overwrite: bool
     ) -> "StreamlogStreamWriter":
-        from pyspark_streamlog.options.write_options import WriteOptions
+        from pyspark_streamlog.options.write_options import SinkOptions
         from pyspark_streamlog.sink.writer import StreamlogStreamWriter
 
-        return StreamlogStreamWriter(schema, WriteOptions.parse(self.options, streaming=True))
+        return StreamlogStreamWriter(schema, SinkOptions.parse(self.options, streaming=True))

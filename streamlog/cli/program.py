@@ -81,6 +81,16 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
         "consume",
         "Print a stream's records: values as they are, or each record as a line of JSON.",
     ),
+    "export": CommandPlace(
+        "messages.export",
+        "export",
+        "Write a stream's records into files: Parquet, lines of JSON or CSV.",
+    ),
+    "import": CommandPlace(
+        "messages.import_files",
+        "import_files",
+        "Write records of files into a stream, each once, also after an interruption.",
+    ),
     "doctor": CommandPlace(
         "doctor.command",
         "doctor",

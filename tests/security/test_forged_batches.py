@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from crc32c import crc32c
 
-from pyspark_streamlog.files.segment_piece import OpenedPieces
+from streamlog.arrow.files.segment_piece import OpenedPieces
 from streamlog.backup.batch_file import opened_batch
 from streamlog.errors import CorruptBatch, CorruptFile, EncryptionKeyMissing, StorageFailed
 from streamlog.log.compaction.batch_reader import read_batches

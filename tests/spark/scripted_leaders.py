@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from pyspark_streamlog.sink.partition_leaders import Batch
+from streamlog.arrow.sink.partition_leaders import Batch
 from streamlog.errors import StreamNotFound
 from streamlog.model import TopicPartition
 from streamlog.record.batch import read_header

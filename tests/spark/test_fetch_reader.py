@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.servers import fetch_reader, replica_choice
-from pyspark_streamlog.servers.fetch_reader import FetchReader
-from pyspark_streamlog.source.batch_reader import open_location
-from pyspark_streamlog.source.data_loss import DataLoss
-from pyspark_streamlog.source.location import PartitionRange
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from pyspark_streamlog.options.read_options import SourceOptions
+from streamlog.arrow.data_loss import DataLoss
+from streamlog.arrow.location import PartitionRange
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.range_reader import open_location
+from streamlog.arrow.servers import fetch_reader, replica_choice
+from streamlog.arrow.servers.fetch_reader import FetchReader
 from streamlog.client.blocking import CLIENT_ID
 from streamlog.errors import (
     ConfigError,
@@ -48,19 +48,19 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedNode]:
         yield node
 
 
-def options(node: ThreadedNode, **given: str) -> ReadOptions:
+def options(node: ThreadedNode, **given: str) -> SourceOptions:
     wanted = {"servers": node.address, "subscribe": "orders", "fetchTimeoutMs": "10000"}
-    return ReadOptions.parse({**wanted, **given})
+    return SourceOptions.parse({**wanted, **given})
 
 
-def plan(node: ThreadedNode, **given: str) -> tuple[ReadOptions, list[PartitionRange]]:
+def plan(node: ThreadedNode, **given: str) -> tuple[SourceOptions, list[PartitionRange]]:
     asked = options(node, **given)
     with open_location(asked) as place:
         ranges = plan_offset_ranges(place, asked)
         return asked, place.cut(ranges, asked.task_bytes_max, asked.tasks_min)
 
 
-def read(task: PartitionRange, asked: ReadOptions) -> list[dict[str, Any]]:
+def read(task: PartitionRange, asked: SourceOptions) -> list[dict[str, Any]]:
     reader = FetchReader(task, asked, arrow_schema(COLUMNS))
     return [row for batch in reader.read() for row in batch.to_pylist()]
 
@@ -140,7 +140,7 @@ def test_what_is_not_there_is_named(
     node: ThreadedNode, given: dict[str, str], error: type[Exception], text: str
 ) -> None:
     wanted = {"servers": node.address, "subscribe": "orders", **given}
-    asked = ReadOptions.parse({name: value for name, value in wanted.items() if value})
+    asked = SourceOptions.parse({name: value for name, value in wanted.items() if value})
     with pytest.raises(error, match=text), open_location(asked) as place:
         plan_offset_ranges(place, asked)
 
@@ -225,7 +225,7 @@ def test_a_partition_that_nobody_serves_is_named_with_the_remedy(node: ThreadedN
 
 
 def test_no_server_answers_the_driver() -> None:
-    asked = ReadOptions.parse({"servers": "127.0.0.1:1", "subscribe": "orders"})
+    asked = SourceOptions.parse({"servers": "127.0.0.1:1", "subscribe": "orders"})
     with pytest.raises(NodeUnreachable, match=r"127.0.0.1:1: "), open_location(asked) as place:
         plan_offset_ranges(place, asked)
 

@@ -5,13 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from pyspark_streamlog.files import file_reader
-from pyspark_streamlog.files.file_reader import FileReader
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.source.batch_reader import open_location
-from pyspark_streamlog.source.data_loss import DataLoss
-from pyspark_streamlog.source.location import PartitionRange
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from pyspark_streamlog.options.read_options import SourceOptions
+from streamlog.arrow.data_loss import DataLoss
+from streamlog.arrow.files import file_reader
+from streamlog.arrow.files.file_reader import FileReader
+from streamlog.arrow.location import PartitionRange
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.range_reader import open_location
 from streamlog.errors import ConfigError, CorruptBatch, CorruptFile, EncryptionKeyMissing
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.record.columns import arrow_schema
@@ -43,15 +43,15 @@ def log(folder: DataFolder) -> DataFolder:
     return folder
 
 
-def plan(path: Path, **given: str) -> tuple[ReadOptions, list[PartitionRange]]:
+def plan(path: Path, **given: str) -> tuple[SourceOptions, list[PartitionRange]]:
     base = {"path": str(path), "subscribe": "orders", "encryption.keys": "k1=env:A_KEY"}
-    options = ReadOptions.parse({**base, **given})
+    options = SourceOptions.parse({**base, **given})
     place = open_location(options)
     ranges = plan_offset_ranges(place, options)
     return options, place.cut(ranges, options.task_bytes_max, options.tasks_min)
 
 
-def read(task: PartitionRange, options: ReadOptions) -> list[dict[str, Any]]:
+def read(task: PartitionRange, options: SourceOptions) -> list[dict[str, Any]]:
     reader = FileReader(task, options, arrow_schema(COLUMNS))
     return [row for batch in reader.read() for row in batch.to_pylist()]
 
@@ -277,7 +277,7 @@ def test_without_the_key_nothing_is_read_and_the_remedy_is_told(
 def test_without_any_key_not_even_offsets_come_of_what_is_encrypted(
     log: DataFolder, columns: tuple[str, ...]
 ) -> None:
-    options = ReadOptions.parse({"path": str(log.path), "subscribe": "orders"})
+    options = SourceOptions.parse({"path": str(log.path), "subscribe": "orders"})
     place = open_location(options)
     (task,) = place.cut(plan_offset_ranges(place, options), options.task_bytes_max, 1)
     found = FileReader(task, options, arrow_schema(columns)).read()

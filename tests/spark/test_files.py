@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from pyspark_streamlog.files import stream_folder
-from pyspark_streamlog.files.file_reader import FileReader
-from pyspark_streamlog.files.file_system import (
+from pyspark_streamlog.options.read_options import SourceOptions
+from streamlog.arrow.files import stream_folder
+from streamlog.arrow.files.file_reader import FileReader
+from streamlog.arrow.files.file_system import (
     ArrowFiles,
     Files,
     LocalFiles,
@@ -15,9 +16,8 @@ from pyspark_streamlog.files.file_system import (
     opened,
     read_small,
 )
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.source.batch_reader import open_location
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.range_reader import open_location
 from streamlog.errors import ConfigError
 from streamlog.record.columns import arrow_schema
 from tests.spark.data_folder import DataFolder
@@ -54,7 +54,7 @@ def test_a_folder_is_read_through_pyarrow(
     folder.segment([[b"w"] * 5] * 4, 20, torn=b"torn")
     remote = ArrowFiles(LocalFileSystem()), str(folder.path)
     monkeypatch.setattr(stream_folder, "files_at", lambda _: remote)
-    options = ReadOptions.parse({"path": "s3://bucket/node", "subscribe": "orders"})
+    options = SourceOptions.parse({"path": "s3://bucket/node", "subscribe": "orders"})
     place = open_location(options)
     tasks = place.cut(plan_offset_ranges(place, options), 300, 1)
     assert len(tasks) > 1

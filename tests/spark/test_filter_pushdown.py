@@ -13,10 +13,11 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.source.batch_reader import open_location
-from pyspark_streamlog.source.filter_pushdown import EVERYTHING, PushedFilters, pushed_filters
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from pyspark_streamlog.options.read_options import SourceOptions
+from pyspark_streamlog.source.filter_pushdown import pushed_filters
+from streamlog.arrow.filters import EVERYTHING, PushedFilters
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.range_reader import open_location
 from tests.spark.data_folder import DataFolder
 
 OFFSET, TIME, PARTITION = ("offset",), ("timestamp",), ("partition",)
@@ -62,6 +63,6 @@ def test_ranges_are_narrowed(
 ) -> None:
     folder.segment([[b"v"] * 5] * 4, timestamp_ms=100_000)
     folder.segment([[b"v"] * 3], partition=1, timestamp_ms=100_000)
-    options = ReadOptions.parse({"path": str(folder.path), "subscribe": "orders"})
+    options = SourceOptions.parse({"path": str(folder.path), "subscribe": "orders"})
     ranges = plan_offset_ranges(open_location(options), options, narrowing)
     assert [(it.start_offset, it.end_offset) for it in ranges] == expected

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_streamlog.files.file_system import LocalFiles
-from pyspark_streamlog.options.encryption_keys import Openers
-from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.options.read_options import SourceOptions
+from streamlog.arrow.files.file_system import LocalFiles
+from streamlog.arrow.options.encryption_keys import Openers
 from streamlog.errors import ConfigError
 from streamlog.log.encryption.key_ring import KeyRing
 
@@ -16,11 +16,11 @@ SECRET = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2U="
 
 def parsed(text: str, **more: str) -> tuple[tuple[str, str], ...]:
     given = {"path": "/data", "encryption.keys": text, **more}
-    return ReadOptions.parse(given).keys.sources
+    return SourceOptions.parse(given).keys.sources
 
 
 def test_without_the_option_there_are_no_keys() -> None:
-    assert ReadOptions.parse({"path": "/data"}).keys.sources == ()
+    assert SourceOptions.parse({"path": "/data"}).keys.sources == ()
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_what_names_no_source_is_refused_and_not_repeated(text: str, problem: st
 
 def test_nodes_decrypt_for_who_reads_from_servers() -> None:
     with pytest.raises(ConfigError, match=r"^encryption\.keys: it belongs to reading by path"):
-        ReadOptions.parse({"servers": "a:1", "encryption.keys": "a=env:K"})
+        SourceOptions.parse({"servers": "a:1", "encryption.keys": "a=env:K"})
 
 
 def test_options_travel_without_keys_and_keys_are_read_when_one_is_needed(
     a_key: KeyRing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ReadOptions.parse({"path": "/data", "encryption.keys": "k1=env:A_KEY,k2=env:NONE"})
+    options = SourceOptions.parse({"path": "/data", "encryption.keys": "k1=env:A_KEY,k2=env:NONE"})
     openers = Openers(pickle.loads(pickle.dumps(options)).keys)
     with pytest.raises(ConfigError, match=r"^encryption\.keys\.k2: .* NONE is not set"):
         openers.of(LocalFiles(), f"{tmp_path}/{0:020d}.log")

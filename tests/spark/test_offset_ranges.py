@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.source.batch_reader import open_location
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from pyspark_streamlog.options.read_options import SourceOptions
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.range_reader import open_location
 from streamlog.errors import ConfigError, CorruptFile, PartitionNotFound, StreamNotFound
 from tests.record_batches import HandRecord, hand_batch
 from tests.spark.data_folder import DataFolder
@@ -13,7 +13,7 @@ TEN = [[b"v"] * 5, [b"v"] * 5]
 
 
 def ranges(path: Path, **options: str) -> dict[str, tuple[int, int]]:
-    parsed = ReadOptions.parse({"path": str(path), **options})
+    parsed = SourceOptions.parse({"path": str(path), **options})
     snapshot = plan_offset_ranges(open_location(parsed), parsed)
     return {str(r.name): (r.start_offset, r.end_offset) for r in snapshot}
 
@@ -40,7 +40,7 @@ def test_a_path_may_be_a_data_folder_its_streams_or_one_stream(two_streams: Data
 
 
 def test_a_url_of_a_file_is_a_path(two_streams: DataFolder) -> None:
-    parsed = ReadOptions.parse({"path": f"file://{two_streams.path}/streams/orders"})
+    parsed = SourceOptions.parse({"path": f"file://{two_streams.path}/streams/orders"})
     assert len(plan_offset_ranges(open_location(parsed), parsed)) == 2
 
 

@@ -1,14 +1,14 @@
 import pytest
 
-from pyspark_streamlog.options.offset_options import EARLIEST, LATEST
 from pyspark_streamlog.options.option_names import BATCH, NAMES, SOCKET, STREAM
-from pyspark_streamlog.options.read_options import ReadOptions, TriggerLimits
+from pyspark_streamlog.options.read_options import SourceOptions, TriggerLimits
 from streamlog.errors import ConfigError
 from streamlog.model import TopicPartition
+from streamlog.wire.special_offsets import EARLIEST, LATEST
 
 
 def test_defaults() -> None:
-    options = ReadOptions.parse({"path": "/data"})
+    options = SourceOptions.parse({"path": "/data"})
     assert (options.starting, options.ending) == (EARLIEST, LATEST)
     assert options.subscription.names_nothing
     assert options.task_bytes_max == 128 * 1024 * 1024
@@ -19,7 +19,7 @@ def test_defaults() -> None:
 
 def test_names_are_not_kept_apart_by_case() -> None:
     given = {"PATH": "/data", "includeheaders": "TRUE", "batchrows": "7", "minPARTITIONS": "3"}
-    options = ReadOptions.parse(given)
+    options = SourceOptions.parse(given)
     assert (options.include_headers, options.batch_rows, options.tasks_min) == (True, 7, 3)
 
 
@@ -29,7 +29,7 @@ def test_offsets_are_given_by_words_or_json() -> None:
         "startingOffsets": '{"orders": {"0": 5, "1": -2}}',
         "endingOffsets": '{"orders": {"0": 9, "1": -1}}',
     }
-    options = ReadOptions.parse(given)
+    options = SourceOptions.parse(given)
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
     assert options.starting == {first: 5, second: EARLIEST}
     assert options.ending == {first: 9, second: LATEST}
@@ -37,13 +37,13 @@ def test_offsets_are_given_by_words_or_json() -> None:
 
 def test_streams_are_named_by_list_pattern_or_assignment() -> None:
     orders, payments = TopicPartition("orders", 1), TopicPartition("payments", 0)
-    listed = ReadOptions.parse({"path": "/", "subscribe": "orders, payments"}).subscription
+    listed = SourceOptions.parse({"path": "/", "subscribe": "orders, payments"}).subscription
     assert listed.wants(orders)
     assert listed.wants(payments)
-    matched = ReadOptions.parse({"path": "/", "subscribePattern": "ord.*"}).subscription
+    matched = SourceOptions.parse({"path": "/", "subscribePattern": "ord.*"}).subscription
     assert matched.wants(orders)
     assert not matched.wants(payments)
-    assigned = ReadOptions.parse({"path": "/", "assign": '{"orders": [1]}'}).subscription
+    assigned = SourceOptions.parse({"path": "/", "assign": '{"orders": [1]}'}).subscription
     assert assigned.wants(orders)
     assert not assigned.wants(TopicPartition("orders", 0))
 
@@ -51,26 +51,26 @@ def test_streams_are_named_by_list_pattern_or_assignment() -> None:
 @pytest.mark.parametrize("name", [*STREAM, *SOCKET])
 def test_an_option_that_has_no_meaning_in_a_batch_read_of_files_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name}: it belongs to"):
-        ReadOptions.parse({"path": "/data", name.lower(): "1"})
+        SourceOptions.parse({"path": "/data", name.lower(): "1"})
 
 
 @pytest.mark.parametrize("name", BATCH)
 def test_an_option_of_batch_reads_is_refused_in_a_stream(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name}: it belongs to batch reads"):
-        ReadOptions.parse({"path": "/data", name.lower(): "1"}, streaming=True)
+        SourceOptions.parse({"path": "/data", name.lower(): "1"}, streaming=True)
 
 
 def test_a_secret_is_not_repeated_in_the_error() -> None:
     with pytest.raises(ConfigError, match=r"^security\.password: ") as caught:
-        ReadOptions.parse({"servers": "a:1", "security.password": "hunter2"})
+        SourceOptions.parse({"servers": "a:1", "security.password": "hunter2"})
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_misspelt_option_is_refused_with_the_right_spelling() -> None:
     with pytest.raises(ConfigError, match=r"startingoffset: .*; did you mean startingOffsets\?"):
-        ReadOptions.parse({"path": "/data", "startingoffset": "earliest"})
+        SourceOptions.parse({"path": "/data", "startingoffset": "earliest"})
     with pytest.raises(ConfigError, match=r"xyzzy: .*; there are path, servers, subscribe"):
-        ReadOptions.parse({"path": "/data", "xyzzy": "1"})
+        SourceOptions.parse({"path": "/data", "xyzzy": "1"})
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,18 @@ def test_a_misspelt_option_is_refused_with_the_right_spelling() -> None:
 )
 def test_a_wrong_value_is_named(name: str, value: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name}: .*{problem}"):
-        ReadOptions.parse({"path": "/data"} | {name: value})
+        SourceOptions.parse({"path": "/data"} | {name: value})
 
 
 def test_servers_or_a_path_are_needed() -> None:
     with pytest.raises(ConfigError, match=r"^servers: is missing, and so is path; name the nodes"):
-        ReadOptions.parse({"subscribe": "orders"})
+        SourceOptions.parse({"subscribe": "orders"})
     with pytest.raises(ConfigError, match=r"^servers: path is given, too"):
-        ReadOptions.parse({"servers": "a:1", "path": "/data"})
+        SourceOptions.parse({"servers": "a:1", "path": "/data"})
 
 
 def test_defaults_of_a_stream() -> None:
-    options = ReadOptions.parse({"servers": "a:1"}, streaming=True)
+    options = SourceOptions.parse({"servers": "a:1"}, streaming=True)
     assert options.starting == LATEST
     assert options.limits == TriggerLimits()
     assert options.limits.delay_max_ms == 15 * 60_000
@@ -136,7 +136,7 @@ def test_limits_of_a_stream() -> None:
         "maxBytesPerTrigger": "1000",
         "maxTriggerDelay": "2 s",
     }
-    limits = ReadOptions.parse(given, streaming=True).limits
+    limits = SourceOptions.parse(given, streaming=True).limits
     assert limits == TriggerLimits(100, 10, 1000, 2_000)
 
 
@@ -151,31 +151,31 @@ def test_limits_of_a_stream() -> None:
 )
 def test_limits_that_make_no_sense(given: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigError, match=f"^{problem}"):
-        ReadOptions.parse({"servers": "a:1"} | given, streaming=True)
+        SourceOptions.parse({"servers": "a:1"} | given, streaming=True)
 
 
 def test_times_of_partitions() -> None:
     given = {"servers": "a:1", "startingOffsetsByTimestamp": '{"orders": {"0": 1000}}'}
-    options = ReadOptions.parse(given)
+    options = SourceOptions.parse(given)
     assert options.starting_times == {TopicPartition("orders", 0): 1000}
-    assert ReadOptions.parse(given | {"startingTimestamp": "7"}).starting_times == 7
+    assert SourceOptions.parse(given | {"startingTimestamp": "7"}).starting_times == 7
 
 
 def test_what_others_call_an_option() -> None:
     with pytest.raises(ConfigError, match="did you mean servers"):
-        ReadOptions.parse({"servers": "a:1", "kafka.bootstrap.servers": "a:1"})
+        SourceOptions.parse({"servers": "a:1", "kafka.bootstrap.servers": "a:1"})
 
 
 @pytest.mark.parametrize("name", ["security.password", "kafka.sasl.jaas.config", "token"])
 def test_no_option_holds_a_secret(name: str) -> None:
     with pytest.raises(ConfigError, match="no secret may be one; name a file") as caught:
-        ReadOptions.parse({"servers": "a:1", name: "hunter2"})
+        SourceOptions.parse({"servers": "a:1", name: "hunter2"})
     assert "hunter2" not in str(caught.value)
 
 
 def test_two_ways_to_name_streams_contradict() -> None:
     with pytest.raises(ConfigError, match=r"^subscribePattern: subscribe is given, too"):
-        ReadOptions.parse({"path": "/", "subscribe": "a", "subscribePattern": "b"})
+        SourceOptions.parse({"path": "/", "subscribe": "a", "subscribePattern": "b"})
 
 
 def test_every_option_is_known_by_one_spelling() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyspark_streamlog.sink.partition_leaders import ClusterLeaders
+from streamlog.arrow.sink.partition_leaders import ClusterLeaders
 from streamlog.client.blocking import BlockingCluster
 from streamlog.errors import (
     InvalidProducerEpoch,

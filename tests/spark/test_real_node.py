@@ -8,13 +8,13 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pyspark_streamlog.files.file_reader import FileReader
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.servers.fetch_reader import FetchReader
-from pyspark_streamlog.source.batch_reader import open_location
-from pyspark_streamlog.source.data_loss import DataLoss
-from pyspark_streamlog.source.location import PartitionRange
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from pyspark_streamlog.options.read_options import SourceOptions
+from streamlog.arrow.data_loss import DataLoss
+from streamlog.arrow.files.file_reader import FileReader
+from streamlog.arrow.location import PartitionRange
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.range_reader import open_location
+from streamlog.arrow.servers.fetch_reader import FetchReader
 from streamlog.errors import EncryptionKeyMissing
 from streamlog.record.columns import arrow_schema
 from tests.checkpoints import offsets_in
@@ -60,13 +60,13 @@ def places(cluster: Cluster) -> list[dict[str, str]]:
     ]
 
 
-def plan(place: dict[str, str], stream: str) -> tuple[ReadOptions, list[PartitionRange]]:
-    options = ReadOptions.parse({**place, "subscribe": stream})
+def plan(place: dict[str, str], stream: str) -> tuple[SourceOptions, list[PartitionRange]]:
+    options = SourceOptions.parse({**place, "subscribe": stream})
     with open_location(options) as opened:
         return options, plan_offset_ranges(opened, options)
 
 
-def read(range_: PartitionRange, options: ReadOptions) -> list[Row]:
+def read(range_: PartitionRange, options: SourceOptions) -> list[Row]:
     reader = FileReader if options.path is not None else FetchReader
     batches = reader(range_, options, arrow_schema(COLUMNS)).read()
     return [row for batch in batches for row in batch.to_pylist()]
@@ -124,7 +124,9 @@ async def test_records_that_were_deleted_after_the_plan_are_loss(
     admin.delete_records([partition])[partition].result(ADMIN_TIMEOUT_S)
     with pytest.raises(DataLoss, match=r"brief-0: offsets \[0, 12\) .*the log starts at 12 now"):
         read(range_, strict)
-    lax = ReadOptions.parse({**places(cluster)[0], "subscribe": "brief", "failOnDataLoss": "false"})
+    lax = SourceOptions.parse(
+        {**places(cluster)[0], "subscribe": "brief", "failOnDataLoss": "false"}
+    )
     assert [row["offset"] for row in read(range_, lax)] == list(range(12, 30))
     _, (planned,) = plan(places(cluster)[0], "brief")
     assert planned.start_offset == 12

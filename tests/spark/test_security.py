@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.options.security import Security
-from pyspark_streamlog.servers.fetch_reader import FetchReader
-from pyspark_streamlog.source.batch_reader import open_location
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from pyspark_streamlog.options.read_options import SourceOptions
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.options.security_files import SecurityFiles
+from streamlog.arrow.range_reader import open_location
+from streamlog.arrow.servers.fetch_reader import FetchReader
 from streamlog.config import SaslSection
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.record.columns import arrow_schema
@@ -16,9 +16,11 @@ from tests.certificate_authority import CertificateAuthority
 from tests.kafka_node import ThreadedNode
 
 
-def security(**given: str) -> Security:
+def security(**given: str) -> SecurityFiles:
     options = {f"security.{name}": value for name, value in given.items()}
-    return ReadOptions.parse({"servers": "a:1", **options}).security
+    found = SourceOptions.parse({"servers": "a:1", **options}).security
+    assert isinstance(found, SecurityFiles)
+    return found
 
 
 def test_without_files_and_without_tls_all_is_in_the_clear() -> None:
@@ -28,7 +30,7 @@ def test_without_files_and_without_tls_all_is_in_the_clear() -> None:
 
 
 def test_a_file_asks_for_tls() -> None:
-    assert security(caFile="/ca.pem").tls
+    assert security(caFile="/ca.pem").has_tls
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_records_are_read_through_tls(tmp_path: Path) -> None:
             "security.certFile": str(alice.cert),
             "security.keyFile": str(alice.key),
         }
-        options = ReadOptions.parse(given)
+        options = SourceOptions.parse(given)
         with open_location(options) as place:
             (task,) = place.cut(plan_offset_ranges(place, options), 1 << 20, 1)
         (batch,) = FetchReader(task, options, arrow_schema(["value"])).read()
@@ -142,7 +144,7 @@ def test_records_are_read_after_a_login(tmp_path: Path) -> None:
         node.add_stream("orders")
         node.append("orders", [b"a", b"b"])
         given = {"servers": node.address, "subscribe": "orders", "security.user": "alice"}
-        options = ReadOptions.parse({**given, "security.passwordFile": str(word)})
+        options = SourceOptions.parse({**given, "security.passwordFile": str(word)})
         with open_location(options) as place:
             (task,) = place.cut(plan_offset_ranges(place, options), 1 << 20, 1)
         (batch,) = FetchReader(task, options, arrow_schema(["value"])).read()

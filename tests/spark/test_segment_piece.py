@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_streamlog.files.segment_piece import OpenedPieces, Piece, is_encrypted_at
+from streamlog.arrow.files.segment_piece import OpenedPieces, SegmentPiece, is_encrypted_at
 from streamlog.errors import CorruptBatch, EncryptionKeyMissing
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import BatchCipher
@@ -105,4 +105,4 @@ def test_a_header_says_whether_it_is_encrypted() -> None:
     assert not is_encrypted_at(data, 0)
     assert is_encrypted_at(data, len(clear))
     assert not is_encrypted_at(data[: len(clear) + 22], len(clear))
-    assert Piece(clear, AT).position(5) == AT + 5
+    assert SegmentPiece(clear, AT).position(5) == AT + 5

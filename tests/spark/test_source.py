@@ -148,22 +148,26 @@ def test_importing_the_package_is_cheap() -> None:
 @pytest.mark.parametrize(
     ("module", "packages", "foreign"),
     [
-        ("files.file_reader", "record log", "nats asyncio pydantic kio aiohttp"),
-        ("files.stream_folder", "record log", "nats asyncio pydantic kio aiohttp"),
+        ("files.file_reader", "record log wire", "nats asyncio pydantic kio aiohttp"),
+        ("files.stream_folder", "record log wire", "nats asyncio pydantic kio aiohttp"),
         (
             "servers.fetch_reader",
             "record log client wire authn tls",
             "nats asyncio pydantic aiohttp",
         ),
-        ("servers.cluster", "record log client wire authn tls", "nats asyncio pydantic aiohttp"),
+        (
+            "servers.cluster_location",
+            "record log client wire authn tls",
+            "nats asyncio pydantic aiohttp",
+        ),
     ],
 )
 def test_reading_loads_no_server(module: str, packages: str, foreign: str) -> None:
     """Executors stay light."""
     check = (
-        f"import sys, pyspark_streamlog.source.batch_reader, pyspark_streamlog.{module};"
+        f"import sys, pyspark_streamlog.source.batch_reader, streamlog.arrow.{module};"
         "loaded = {'.'.join(m.split('.')[:2]) for m in sys.modules};"
-        f"allowed = {{'streamlog.' + m for m in '{packages} condition errors model'.split()}};"
+        f"allowed = {{'streamlog.' + m for m in '{packages} arrow condition errors model'.split()}};"
         "ours = {m for m in loaded if m.startswith('streamlog.')};"
         f"foreign = loaded & set('{foreign}'.split());"
         "sys.exit(str((ours - allowed) | foreign) if ours - allowed or foreign else 0)"

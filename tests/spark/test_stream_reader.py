@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from pyspark_streamlog.options.read_options import ReadOptions
+from pyspark_streamlog.options.read_options import SourceOptions
 from pyspark_streamlog.source import stream_reader
-from pyspark_streamlog.source.data_loss import DataLoss
 from pyspark_streamlog.source.stream_reader import StreamlogStreamReader
+from streamlog.arrow.data_loss import DataLoss
 from streamlog.errors import ConfigError, NodeUnreachable, StreamNotFound
 from streamlog.log.encryption.key_ring import KeyRing
 from tests.kafka_node import ThreadedNode
@@ -126,7 +126,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, a_key: KeyRing) -> Itera
 def reader(log: Log, **given: str) -> StreamlogStreamReader:
     asked = {**log.options, "startingOffsets": "earliest", "subscribe": "orders", **given}
     asked = {name: value for name, value in asked.items() if value}
-    return StreamlogStreamReader(ReadOptions.parse(asked, streaming=True), SCHEMA)
+    return StreamlogStreamReader(SourceOptions.parse(asked, streaming=True), SCHEMA)
 
 
 def stored(offset: Mapping[str, Any]) -> Json:

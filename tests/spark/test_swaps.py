@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pyspark_streamlog.files.file_reader import FileReader
-from pyspark_streamlog.files.file_system import File, LocalFiles
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.source.batch_reader import open_location
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from pyspark_streamlog.options.read_options import SourceOptions
+from streamlog.arrow.files.file_reader import FileReader
+from streamlog.arrow.files.file_system import LocalFiles, ReadableFile
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.range_reader import open_location
 from streamlog.log.compaction.blocking import clean
 from streamlog.log.compaction.cleaner import Cleaning, Terms
 from streamlog.log.log import PartitionLog
@@ -134,7 +134,7 @@ class World:
 
 
 def rows(path: Path, **given: str) -> list[Row]:
-    options = ReadOptions.parse({"path": str(path), "subscribe": "orders", **given})
+    options = SourceOptions.parse({"path": str(path), "subscribe": "orders", **given})
     place = open_location(options)
     tasks = place.cut(plan_offset_ranges(place, options), options.task_bytes_max, options.tasks_min)
     found: list[dict[str, Any]] = []
@@ -194,7 +194,7 @@ class Watched(LocalFiles):
 
     def open(self, path: str) -> Any:
         self._look()
-        found: File = super().open(path)
+        found: ReadableFile = super().open(path)
         return found
 
     def _look(self) -> None:
@@ -223,7 +223,7 @@ def test_a_swap_that_goes_on_between_two_looks(
 
             files = Watched(look, go_on)
             monkeypatch.setattr(
-                "pyspark_streamlog.files.stream_folder.files_at",
+                "streamlog.arrow.files.stream_folder.files_at",
                 lambda url, files=files: (files, url),
             )
             found = rows(world.path)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_streamlog.options.write_options import WriteOptions
-from pyspark_streamlog.sink.rows import Rows
-from pyspark_streamlog.sink.task_attempt import TaskAttempt
-from pyspark_streamlog.sink.task_writer import TaskWriter
+from pyspark_streamlog.options.write_options import SinkOptions
+from streamlog.arrow.sink.rows import Rows
+from streamlog.arrow.sink.task_attempt import TaskAttempt
+from streamlog.arrow.sink.task_writer import TaskWriter
 from streamlog.errors import InvalidProducerEpoch
 from streamlog.model import TopicPartition
 from tests.spark.scripted_leaders import Killed, ScriptedLeaders
@@ -22,9 +22,9 @@ Made = tuple[bytes | None, bytes | None]
 ATTEMPTS_MAX = 8
 
 
-def options(**given: Any) -> WriteOptions:
+def options(**given: Any) -> SinkOptions:
     texts = {name: str(value) for name, value in given.items()}
-    return WriteOptions.parse({"servers": "a:1", "topic": "orders", **texts}, streaming=False)
+    return SinkOptions.parse({"servers": "a:1", "topic": "orders", **texts}, streaming=False)
 
 
 def write(
@@ -177,7 +177,7 @@ def test_what_only_the_first_attempt_had_is_told(caplog: pytest.LogCaptureFixtur
 
 def test_two_that_chose_the_same_epoch_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """One batch of each, of equal numbers: the leader takes the second for a repetition."""
-    from pyspark_streamlog.sink import partition_writer
+    from streamlog.arrow.sink import partition_writer
 
     monkeypatch.setattr(partition_writer, "epoch_after", lambda epoch: epoch + 1)
     leaders, made = ScriptedLeaders(), numbered(4)

@@ -15,12 +15,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_streamlog.options.write_options import WriteOptions
-from pyspark_streamlog.sink.rows import NO_PARTITION, Row, Rows
+from pyspark_streamlog.options.write_options import SinkOptions
 from pyspark_streamlog.sink.schema import check_schema
-from pyspark_streamlog.sink.task_attempt import TaskAttempt
-from pyspark_streamlog.sink.task_writer import TaskWriter
 from pyspark_streamlog.source.schema import source_schema
+from streamlog.arrow.sink.rows import NO_PARTITION, Row, Rows
+from streamlog.arrow.sink.task_attempt import TaskAttempt
+from streamlog.arrow.sink.task_writer import TaskWriter
 from streamlog.errors import ConfigError, InvalidRecord, PartitionNotFound, StreamNotFound
 from streamlog.record.compression import Compression
 from tests.spark.scripted_leaders import ScriptedLeaders
@@ -34,7 +34,7 @@ HASHES = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
 
 
 def test_what_is_not_asked_for_is_as_documented() -> None:
-    options = WriteOptions.parse({"SERVERS": "a:1", "Topic": "t"}, streaming=False)
+    options = SinkOptions.parse({"SERVERS": "a:1", "Topic": "t"}, streaming=False)
     assert (options.servers, options.topic) == ("a:1", "t")
     assert (options.compression, options.write_id) == (Compression.NONE, None)
     assert (options.batch_bytes, options.delivery_timeout_ms) == (1_000_000, 120_000)
@@ -60,14 +60,14 @@ def test_what_is_not_asked_for_is_as_documented() -> None:
 def test_a_wrong_option_is_named(options: dict[str, Any], text: str) -> None:
     given = {key: it for key, it in {**GIVEN, **options}.items() if it is not None}
     with pytest.raises(ConfigError) as problem:
-        WriteOptions.parse(given, streaming=False)
+        SinkOptions.parse(given, streaming=False)
     assert text in str(problem.value)
 
 
 def test_a_streaming_query_has_spark_s_own_options_too() -> None:
-    WriteOptions.parse({**GIVEN, "checkpointLocation": "x", "queryName": "q"}, streaming=True)
+    SinkOptions.parse({**GIVEN, "checkpointLocation": "x", "queryName": "q"}, streaming=True)
     with pytest.raises(ConfigError, match="a streaming query is known by its checkpoint"):
-        WriteOptions.parse({**GIVEN, "writeId": "w"}, streaming=True)
+        SinkOptions.parse({**GIVEN, "writeId": "w"}, streaming=True)
 
 
 def frame(**columns: DataType) -> StructType:
@@ -134,7 +134,7 @@ def test_a_wrong_row_is_refused(column: dict[str, pa.Array], text: str) -> None:
 
 
 def write(leaders: ScriptedLeaders, task: int = 0, **columns: pa.Array) -> int:
-    options = WriteOptions.parse(GIVEN, streaming=False)
+    options = SinkOptions.parse(GIVEN, streaming=False)
     topic = None if "topic" in columns else "orders"
     writer = TaskWriter(leaders, TaskAttempt.of_batch("w", task), Rows(columns, topic), options)
     return writer.write([pa.RecordBatch.from_pydict(columns)])

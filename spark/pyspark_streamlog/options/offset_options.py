@@ -3,17 +3,10 @@
 import json
 from typing import Any, Final
 
+from streamlog.arrow.options.read_options import Position
 from streamlog.errors import ConfigError
 from streamlog.model import TopicPartition
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-
-Position = int | dict[TopicPartition, int]
-"""EARLIEST or LATEST of every partition; or for each partition one of these or an offset."""
-
-Times = int | dict[TopicPartition, int] | None
-"""Milliseconds: one for every partition, or one for each; None: not given."""
+from streamlog.wire.special_offsets import EARLIEST, LATEST
 
 OFFSETS_FORM: Final = 'set earliest, latest or JSON such as {"orders": {"0": 42, "1": -2}}'
 TIMES_FORM: Final = 'set JSON of milliseconds such as {"orders": {"0": 1700000000000}}'

@@ -1,30 +1,50 @@
 """The options of a read, checked before anything is read."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pyspark_streamlog.options.duration import parse_duration_ms
-from pyspark_streamlog.options.encryption_keys import KeySources
-from pyspark_streamlog.options.offset_options import (
-    EARLIEST,
-    LATEST,
-    Position,
-    Times,
-    parse_offsets,
-    parse_times,
-)
+from pyspark_streamlog.options.offset_options import parse_offsets, parse_times
 from pyspark_streamlog.options.option_map import OptionMap
 from pyspark_streamlog.options.option_names import check_names
-from pyspark_streamlog.options.security import Security
-from pyspark_streamlog.options.subscription import Subscription
+from pyspark_streamlog.options.security_options import parse_security
+from pyspark_streamlog.options.subscription_options import parse_subscription
+from streamlog.arrow.options.encryption_keys import KeySources
+from streamlog.arrow.options.read_options import (
+    BATCH_BYTES,
+    BATCH_BYTES_MAX,
+    BATCH_ROWS,
+    FETCH_BYTES,
+    FETCH_BYTES_MAX,
+    FETCH_RETRIES,
+    FETCH_RETRIES_MAX,
+    FETCH_TIMEOUT_MS,
+    MIB,
+    FetchOptions,
+    OptionNames,
+    Position,
+    ReadOptions,
+    Times,
+)
 from streamlog.errors import ConfigError
+from streamlog.wire.special_offsets import EARLIEST, LATEST
 
-MIB: Final = 1 << 20
-FETCH_BYTES: Final = 4 * MIB
-FETCH_TIMEOUT_MS: Final = 120_000
-FETCH_RETRIES: Final = 3
 TRIGGER_DELAY_MS: Final = 15 * 60_000
+SPARK_NAMES: Final = OptionNames(
+    streams="subscribe",
+    name_streams="set one of subscribe, subscribePattern and assign",
+    start="startingOffsets",
+    start_time="startingTimestamp",
+    start_times="startingOffsetsByTimestamp",
+    late_start="startingOffsetsByTimestampStrategy=latest",
+    end="endingOffsets",
+    end_time="endingTimestamp",
+    end_times="endingOffsetsByTimestamp",
+    tolerate_loss="failOnDataLoss=false",
+)
+KEYS_OPTION: Final = "encryption.keys"
 
 
 @dataclass(frozen=True)
@@ -38,47 +58,18 @@ class TriggerLimits:
     """So long ``offsets_min`` is waited for."""
 
 
-@dataclass(frozen=True)
-class FetchOptions:
-    """How executors ask the nodes."""
-
-    max_bytes: int = FETCH_BYTES
-    timeout_ms: int = FETCH_TIMEOUT_MS
-    """How long a partition may be without a node that serves it."""
-    retries: int = FETCH_RETRIES
-    """How often a batch that comes damaged is asked for again, each time of another replica."""
-
-
-@dataclass(frozen=True)
-class ReadOptions:
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(ReadOptions):
     """What a read was asked to do. Travels to the executors."""
 
-    path: str | None
-    servers: str | None
-    """Either this or ``path``."""
-    subscription: Subscription
-    starting: Position
-    ending: Position
-    starting_times: Times
-    """If set, it wins over ``starting``; the same holds for the end."""
-    ending_times: Times
-    late_start: Literal["error", "latest"]
-    """What to do where no record is as late as ``starting_times``."""
     include_headers: bool
     tasks_min: int
     task_bytes_max: int
-    fail_on_data_loss: bool
-    check_crc: bool
-    batch_rows: int
-    batch_bytes: int
     filter_pushdown: bool = False
     limits: TriggerLimits = field(default_factory=TriggerLimits)
-    fetch: FetchOptions = field(default_factory=FetchOptions)
-    security: Security = field(default_factory=Security)
-    keys: KeySources = field(default_factory=KeySources)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> "SourceOptions":
         """Raises ConfigError."""
         given = OptionMap(options)
         servers = given.text("servers")
@@ -87,7 +78,7 @@ class ReadOptions:
         return cls(
             path=_path(given),
             servers=servers,
-            subscription=Subscription.of(given),
+            subscription=parse_subscription(given),
             starting=_starting(given, streaming=streaming),
             ending=_ending(given),
             starting_times=_times(given, "starting"),
@@ -98,23 +89,33 @@ class ReadOptions:
             task_bytes_max=given.integer("maxBytesPerPartition", 128 * MIB),
             fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
             check_crc=given.boolean("checkCrc", default=True),
-            batch_rows=given.integer("batchRows", 65_536),
-            batch_bytes=given.integer("batchBytes", 4 * MIB, most=64 * MIB),
+            batch_rows=given.integer("batchRows", BATCH_ROWS),
+            batch_bytes=given.integer("batchBytes", BATCH_BYTES, most=BATCH_BYTES_MAX),
             filter_pushdown=given.boolean("filterPushdown", default=False),
             limits=_limits(given),
             fetch=FetchOptions(
-                given.integer("fetchMaxBytes", FETCH_BYTES, most=256 * MIB),
+                given.integer("fetchMaxBytes", FETCH_BYTES, most=FETCH_BYTES_MAX),
                 given.integer("fetchTimeoutMs", FETCH_TIMEOUT_MS),
-                given.integer("fetchRetries", FETCH_RETRIES, least=0, most=1_000),
+                given.integer("fetchRetries", FETCH_RETRIES, least=0, most=FETCH_RETRIES_MAX),
             ),
-            security=Security.of(given),
-            keys=KeySources.of(given),
+            security=parse_security(given),
+            keys=_keys(given),
+            names=SPARK_NAMES,
         )
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
     """All that the schema hangs on, of any kind of read."""
     return OptionMap(options).boolean("includeHeaders", default=False)
+
+
+def _keys(given: OptionMap) -> KeySources:
+    """``NAME=SOURCE``, by commas; by lines, if there are several lines."""
+    text = given.text(KEYS_OPTION)
+    if text is None:
+        return KeySources(option=KEYS_OPTION)
+    parts = re.split("\n" if "\n" in text.strip() else ",", text)
+    return KeySources.of([part for part in parts if part.strip()], KEYS_OPTION)
 
 
 def _path(given: OptionMap) -> str | None:

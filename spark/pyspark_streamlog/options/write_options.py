@@ -1,12 +1,17 @@
 """The options of a write, checked before anything is written."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark_streamlog.options.option_map import OptionMap
 from pyspark_streamlog.options.option_names import unknown_option
-from pyspark_streamlog.options.security import Security
+from pyspark_streamlog.options.security_options import parse_security
+from streamlog.arrow.sink.write_options import (
+    BATCH_BYTES,
+    BATCH_BYTES_MAX,
+    DELIVERY_TIMEOUT_MS,
+    WriteOptions,
+)
 from streamlog.client.addresses import parse_addresses
 from streamlog.errors import ConfigError
 from streamlog.record.compression import Compression
@@ -27,28 +32,13 @@ NAMES: Final = (
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Spark hands the sink of a stream its own options, too."""
 CODECS: Final = tuple(codec.name.lower() for codec in Compression)
-BATCH_BYTES: Final = 1_000_000
-BATCH_BYTES_MAX: Final = 64 << 20
 
 
-@dataclass(frozen=True)
-class WriteOptions:
-    """What a write was asked to do. Travels to the executors."""
-
-    servers: str
-    topic: str | None
-    """Of all rows; None: each names its own."""
-    compression: Compression
-    write_id: str | None
-    """What a batch write calls itself, so that it can be repeated."""
-    batch_bytes: int
-    """Of the records of a record batch, uncompressed; one larger record goes alone."""
-    delivery_timeout_ms: int
-    """For a record batch, over leader changes and broken connections."""
-    security: Security
+class SinkOptions(WriteOptions):
+    """The same, parsed out of Spark's options."""
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> "WriteOptions":
+    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> "SinkOptions":
         """Spark's options. Raises ConfigError."""
         given = OptionMap(options)
         _check_names(given, streaming=streaming)
@@ -62,8 +52,8 @@ class WriteOptions:
             compression=Compression.named(given.word("compression", CODECS, "none")),
             write_id=given.text("writeId"),
             batch_bytes=given.integer("batchBytes", BATCH_BYTES, most=BATCH_BYTES_MAX),
-            delivery_timeout_ms=given.integer("deliveryTimeoutMs", 120_000),
-            security=Security.of(given),
+            delivery_timeout_ms=given.integer("deliveryTimeoutMs", DELIVERY_TIMEOUT_MS),
+            security=parse_security(given),
         )
 
 

@@ -13,12 +13,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_streamlog.options.write_options import WriteOptions
-from pyspark_streamlog.sink.partition_leaders import ClusterLeaders
-from pyspark_streamlog.sink.rows import Rows
 from pyspark_streamlog.sink.schema import check_schema
-from pyspark_streamlog.sink.task_attempt import TaskAttempt
-from pyspark_streamlog.sink.task_writer import TaskWriter
+from streamlog.arrow.options.security_files import cluster_by
+from streamlog.arrow.sink.partition_leaders import ClusterLeaders
+from streamlog.arrow.sink.rows import Rows
+from streamlog.arrow.sink.task_attempt import TaskAttempt
+from streamlog.arrow.sink.task_writer import TaskWriter
+from streamlog.arrow.sink.write_options import WriteOptions
 from streamlog.client.blocking import BlockingCluster
 from streamlog.errors import ConfigError, StreamNotFound
 
@@ -94,8 +95,7 @@ def check_append(overwrite: bool) -> None:
 
 
 def _cluster(options: WriteOptions) -> BlockingCluster:
-    security = options.security
-    return BlockingCluster.at(options.servers, tls=security.context(), login=security.login())
+    return cluster_by(options.security, options.servers)
 
 
 def _task() -> TaskContext:

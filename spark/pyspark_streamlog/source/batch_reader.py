@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.source.filter_pushdown import EVERYTHING, pushed_filters
-from pyspark_streamlog.source.location import Location, PartitionRange
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from pyspark_streamlog.options.read_options import SourceOptions
+from pyspark_streamlog.source.filter_pushdown import pushed_filters
 from pyspark_streamlog.source.schema import arrow_schema_of
+from streamlog.arrow.filters import EVERYTHING
+from streamlog.arrow.location import PartitionRange
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.range_reader import open_location, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 class StreamlogReader(DataSourceReader):
     """A batch read: planned on the driver, pickled, run once for each partition on executors."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema_of(schema)
         self._pushed = EVERYTHING
@@ -45,28 +47,3 @@ class FilteringReader(StreamlogReader):
         """Spark checks all of them again, so they only need to spare us reading."""
         self._pushed = pushed_filters(filters)
         return filters
-
-
-def rows_of(
-    task: PartitionRange, options: ReadOptions, schema: "pa.Schema"
-) -> Iterator["pa.RecordBatch"]:
-    """Each kind imports what it needs when it is used."""
-    if options.path is not None:
-        from pyspark_streamlog.files.file_reader import FileReader
-
-        yield from FileReader(task, options, schema).read()
-    else:
-        from pyspark_streamlog.servers.fetch_reader import FetchReader
-
-        yield from FetchReader(task, options, schema).read()
-
-
-def open_location(options: ReadOptions) -> Location:
-    """Each kind imports what it needs when it is used: who reads files needs no client."""
-    if options.path is not None:
-        from pyspark_streamlog.files.stream_folder import FolderLocation
-
-        return FolderLocation(options.path, options.keys)
-    from pyspark_streamlog.servers.cluster import ClusterLocation
-
-    return ClusterLocation(options)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from pyspark_streamlog.source.checkpoint_offsets import StreamOffsets
-from pyspark_streamlog.source.location import Bounds, PartitionRange
+from streamlog.arrow.location import Bounds, PartitionRange
 from streamlog.model import TopicPartition
 
 K = TypeVar("K")

@@ -15,11 +15,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.source.batch_reader import open_location, rows_of
+from pyspark_streamlog.options.read_options import SourceOptions
 from pyspark_streamlog.source.checkpoint_offsets import StreamOffsets
-from pyspark_streamlog.source.data_loss import DataLoss, report_loss
-from pyspark_streamlog.source.location import Location, PartitionRange
 from pyspark_streamlog.source.micro_batch import (
     Loss,
     Present,
@@ -31,8 +28,11 @@ from pyspark_streamlog.source.micro_batch import (
     tasks_of,
     with_cuts,
 )
-from pyspark_streamlog.source.offset_ranges import starting_offsets
 from pyspark_streamlog.source.schema import arrow_schema_of
+from streamlog.arrow.data_loss import RECORDS_LOST, DataLoss, report_loss
+from streamlog.arrow.location import Location, PartitionRange
+from streamlog.arrow.offset_ranges import starting_offsets
+from streamlog.arrow.range_reader import open_location, rows_of
 from streamlog.errors import StreamNotFound
 from streamlog.model import TopicPartition
 
@@ -49,7 +49,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     The location is looked at again in each micro-batch: streams and partitions come and go.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema_of(schema)
         self._ceiling: StreamOffsets | None = None  # what was there when AvailableNow began
@@ -133,7 +133,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         wanted = self._options.subscription
         listing = location.listing(wanted)
         try:
-            names = listing.choose(wanted)
+            names = listing.choose(wanted, self._options.names)
         except StreamNotFound:
             if not may_be_gone:
                 raise
@@ -175,14 +175,17 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _report(self, loss: Loss) -> None:
         fail = self._options.fail_on_data_loss
         if loss.first < loss.end:
-            report_loss(loss.name, loss.first, loss.end, loss.why, fail=fail)
+            report_loss(loss.name, loss.first, loss.end, loss.why, self._options)
         elif fail:
             raise DataLoss(
                 f"{loss.name}: what follows offset {loss.first} cannot be read; {loss.why};"
                 " set failOnDataLoss=false to go on without it"
             )
         else:
-            logger.warning("records lost: %s: %s", loss.name, loss.why)
+            logger.warning(
+                RECORDS_LOST.logged_as(f"records lost: {loss.name}: {loss.why}"),
+                extra={"stream": loss.name.stream, "partition": loss.name.partition},
+            )
 
 
 def _ids(now: Present) -> dict[str, str]:

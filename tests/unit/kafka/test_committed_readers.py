@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from typer.testing import CliRunner
 
-from pyspark_streamlog.files.file_reader import FileReader
-from pyspark_streamlog.options.read_options import ReadOptions
-from pyspark_streamlog.servers.fetch_reader import FetchReader
-from pyspark_streamlog.source.batch_reader import open_location
-from pyspark_streamlog.source.offset_ranges import plan_offset_ranges
+from pyspark_streamlog.options.read_options import SourceOptions
+from streamlog.arrow.files.file_reader import FileReader
+from streamlog.arrow.offset_ranges import plan_offset_ranges
+from streamlog.arrow.range_reader import open_location
+from streamlog.arrow.servers.fetch_reader import FetchReader
 from streamlog.backup.folder_source import KeptFolders
 from streamlog.backup.placement import node_file
 from streamlog.cli.messages.log import app
@@ -114,7 +114,7 @@ async def by_librdkafka(world: ReplicaWorld) -> list[bytes | None]:
 
 
 def by_spark(where: dict[str, str], reader: type[FetchReader | FileReader]) -> list[bytes | None]:
-    options = ReadOptions.parse({**where, "subscribe": TP.stream})
+    options = SourceOptions.parse({**where, "subscribe": TP.stream})
     with open_location(options) as place:
         ranges = plan_offset_ranges(place, options)
         tasks = place.cut(ranges, options.task_bytes_max, options.tasks_min)

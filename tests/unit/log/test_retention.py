@@ -10,7 +10,7 @@ NOW_MS = 10_000
 
 
 @dataclass
-class Piece:
+class SegmentPiece:
     """A segment of ten records and 100 bytes."""
 
     next_offset: int
@@ -18,12 +18,12 @@ class Piece:
     time_ms: int | None = NOW_MS
 
 
-def pieces(count: int) -> list[Piece]:
+def pieces(count: int) -> list[SegmentPiece]:
     """The last is the active one; the first is the oldest, by a second each."""
-    return [Piece(10 * i, time_ms=NOW_MS - 1_000 * (count - i)) for i in range(1, count + 1)]
+    return [SegmentPiece(10 * i, time_ms=NOW_MS - 1_000 * (count - i)) for i in range(1, count + 1)]
 
 
-def expired(segments: list[Piece], high_watermark: int | None = None, **limits: Any) -> int:
+def expired(segments: list[SegmentPiece], high_watermark: int | None = None, **limits: Any) -> int:
     if high_watermark is None:
         high_watermark = segments[-1].next_offset
     return expired_count(

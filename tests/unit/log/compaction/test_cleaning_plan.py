@@ -6,17 +6,21 @@ from streamlog.log.compaction.cleaning_plan import CleaningNeed, first_dirty, fi
 from streamlog.log.settings import CompactionSettings
 
 
-class Piece(NamedTuple):
+class SegmentPiece(NamedTuple):
     base_offset: int
     next_offset: int
     size_bytes: int
     time_ms: int | None = 0
 
 
-PIECES = [Piece(0, 10, 100, 10), Piece(10, 20, 100, 20), Piece(20, 30, 200, 30)]
+PIECES = [
+    SegmentPiece(0, 10, 100, 10),
+    SegmentPiece(10, 20, 100, 20),
+    SegmentPiece(20, 30, 200, 30),
+]
 
 
-def look(pieces: list[Piece] = PIECES, **more: Any) -> CleaningNeed[Piece]:
+def look(pieces: list[SegmentPiece] = PIECES, **more: Any) -> CleaningNeed[SegmentPiece]:
     known = {"first_dirty_offset": 0, "upper_offset": 30, "now_ms": 1_000} | more
     lag_ms = known.pop("min_lag_ms", 0)
     settings = CompactionSettings(min_lag_ms=lag_ms)
@@ -31,7 +35,7 @@ def test_what_is_committed_and_old_enough_can_be_cleaned() -> None:
     assert look(now_ms=29, min_lag_ms=10) == CleaningNeed(PIECES[:1], 0, 100)
     assert look(now_ms=30, min_lag_ms=10) == CleaningNeed(PIECES[:2], 0, 200)
     assert look(now_ms=0, min_lag_ms=10, first_dirty_offset=20) == CleaningNeed(PIECES[:2], 200, 0)
-    assert look([Piece(0, 10, 5, None)], min_lag_ms=1) == CleaningNeed([], 0, 0)
+    assert look([SegmentPiece(0, 10, 5, None)], min_lag_ms=1) == CleaningNeed([], 0, 0)
     assert look([]) == CleaningNeed([], 0, 0)
 
 
@@ -70,5 +74,5 @@ def test_whether_it_is_worth_it(
 def test_what_goes_into_one_segment() -> None:
     assert fits(PIECES[1], 0, 100, 200)
     assert not fits(PIECES[1], 0, 101, 200)
-    assert fits(Piece(10, 2**31, 1), 0, 0, 200)
-    assert not fits(Piece(10, 2**31 + 1, 1), 0, 0, 200)
+    assert fits(SegmentPiece(10, 2**31, 1), 0, 0, 200)
+    assert not fits(SegmentPiece(10, 2**31 + 1, 1), 0, 0, 200)

@@ -1,0 +1,37 @@
+"""The readers of the two places where streams lie: nodes, asked by sockets; and segment files.
+
+Each is imported when it is used: reading files needs no client.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from streamlog.arrow.location import Location, PartitionRange
+from streamlog.arrow.options.read_options import ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def open_location(options: ReadOptions) -> Location:
+    if options.path is not None:
+        from streamlog.arrow.files.stream_folder import FolderLocation
+
+        return FolderLocation(options.path, options.keys)
+    from streamlog.arrow.servers.cluster_location import ClusterLocation
+
+    return ClusterLocation(options)
+
+
+def rows_of(
+    range_: PartitionRange, options: ReadOptions, schema: "pa.Schema"
+) -> Iterator["pa.RecordBatch"]:
+    """All rows of the range, with the columns of the schema."""
+    if options.path is not None:
+        from streamlog.arrow.files.file_reader import FileReader
+
+        yield from FileReader(range_, options, schema).read()
+    else:
+        from streamlog.arrow.servers.fetch_reader import FetchReader
+
+        yield from FetchReader(range_, options, schema).read()
