@@ -85,7 +85,7 @@ from tests.restricted import Asker
 
 SIZES: Final = (250, 1_000, 4_000)
 WAITS: Final = frozenset({"DescribeShareGroupOffsets"})
-"""For coordinators, a while for each group in turn; here there are none, and its time would be that of waiting."""
+"""For coordinators; here there are none, and its time would be that of waiting."""
 SHOWN_S: Final = 0.005
 SHORT_S: Final = 0.005
 """A kind whose largest request takes less needs no exponent."""

@@ -1,5 +1,6 @@
 """ShareGroupHeartbeat, ShareGroupDescribe, and where share groups go on (KIP-932)."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
@@ -13,7 +14,6 @@ from streamlog.control.groups import (
     StreamPartitions,
 )
 from streamlog.errors import StreamlogError
-from streamlog.fairness import cooperatively
 from streamlog.groups.consumer_group import JOINING_EPOCH
 from streamlog.groups.requests import DescribedConsumer, HeartbeatAnswer, HeartbeatRequest
 from streamlog.groups.shares.share_group import SHARE_TYPE
@@ -33,6 +33,10 @@ from streamlog.wire.api_messages import Message
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import error_named
 
+ANSWER_S: Final = 4.0
+"""For the coordinators of all groups of a request together: a leader is elected, or taken for gone, by then."""
+GROUPS_AT_ONCE: Final = 50
+"""Of one request; each may ask another node."""
 NO_OFFSET: Final = -1
 UNKNOWN_PARTITION: Final = ErrorCode.unknown_topic_or_partition
 
@@ -97,14 +101,34 @@ async def describe_share_group_offsets(request: Message, version: int, context: 
     Needs DESCRIBE on the group; of topics that the caller may not describe nothing is told. Any node answers.
 
         v1  how many records these are
+
+    A group whose coordinator is away is waited for, and all of the request for ``ANSWER_S`` at most.
     """
-    asked = {it["group_id"]: it["topics"] for it in request["groups"]}
-    return {
-        "groups": [
-            await _offsets_of(group, topics, context)
-            async for group, topics in cooperatively(asked.items())
-        ]
-    }
+    asked = list({it["group_id"]: it["topics"] for it in request["groups"]}.items())
+    ends_s = asyncio.get_running_loop().time() + ANSWER_S
+    described: list[dict[str, Any]] = []
+    for first in range(0, len(asked), GROUPS_AT_ONCE):
+        described += await asyncio.gather(
+            *(
+                _offsets_until(ends_s, group, topics, context)
+                for group, topics in asked[first : first + GROUPS_AT_ONCE]
+            )
+        )
+        await asyncio.sleep(0)
+    return {"groups": described}
+
+
+async def _offsets_until(
+    ends_s: float, name: str, topics: Iterable[Message] | None, context: Context
+) -> dict[str, Any]:
+    """``ends_s``: loop time. What needs no wait is answered after that, too."""
+    try:
+        async with asyncio.timeout_at(ends_s):
+            return await _offsets_of(name, topics, context)
+    except TimeoutError:
+        said = f"The coordinator of group {name} does not answer."
+        code = ErrorCode.coordinator_not_available
+        return {"group_id": name, "topics": [], "error_code": code, "error_message": said}
 
 
 async def _offsets_of(

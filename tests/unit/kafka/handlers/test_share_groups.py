@@ -10,6 +10,7 @@ import pytest
 
 from streamlog.config import GroupsSection
 from streamlog.control.leaders import leader_router
+from streamlog.control.leaders.group_coordinators import LocalCoordinators
 from streamlog.coordination.keys import partition_of
 from streamlog.errors import (
     InvalidRequest,
@@ -18,6 +19,7 @@ from streamlog.errors import (
     StorageFailed,
     StreamlogError,
 )
+from streamlog.kafka.handlers.groups import share_groups
 from streamlog.metadata.image.feature_level import SHARE_GROUPS_LEVEL
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -408,6 +410,22 @@ async def test_a_group_is_made_by_its_offsets(shares: KafkaNode) -> None:
         assert answer["error_code"] == 0
         gone = await client.ask(r.DELETE_GROUPS, 2, {"groups_names": ["g"]})
         assert gone["results"][0]["error_code"] == 0
+
+
+async def test_groups_whose_coordinators_are_away_are_waited_for_together(
+    shares: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_coordinators: object, _group: str) -> None:
+        await asyncio.sleep(4)
+
+    monkeypatch.setattr(LocalCoordinators, "known", away)
+    monkeypatch.setattr(share_groups, "ANSWER_S", 0.2)
+    groups = [{"group_id": f"g{number}", "topics": None} for number in range(120)]
+    async with RawClient(shares.port) as client:
+        async with asyncio.timeout(60):  # one wait after the other would take minutes
+            answer = await client.ask(r.DESCRIBE_SHARE_GROUP_OFFSETS, 1, {"groups": groups})
+    assert [it["group_id"] for it in answer["groups"]] == [it["group_id"] for it in groups]
+    assert {it["error_code"] for it in answer["groups"]} == {ErrorCode.coordinator_not_available}
 
 
 async def test_configs_of_a_group(shares: KafkaNode, member: Member) -> None:
