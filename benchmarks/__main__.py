@@ -10,7 +10,7 @@ from rich.console import Console
 
 from benchmarks import machine, plot, report
 from benchmarks.case import Figures
-from benchmarks.catalogue import ARROW, KAFKA, SPARK
+from benchmarks.catalogue import KAFKA, SPARK
 from benchmarks.catalogue import NODE as CASES
 from benchmarks.connection import VOID
 from benchmarks.publish import publish
@@ -28,12 +28,12 @@ def main() -> int:
     whole = KAFKA if options.kafka else CASES
     chosen = [
         case
-        for case in ((*CASES, *SPARK, *ARROW, *KAFKA) if options.only else whole)
+        for case in ((*CASES, *SPARK, *KAFKA) if options.only else whole)
         if (not options.only or case.name.startswith(tuple(options.only)))
         and not case.name.startswith(tuple(options.skip))
     ]
     if not chosen:
-        names = ", ".join(case.name for case in (*CASES, *SPARK, *ARROW, *KAFKA))
+        names = ", ".join(case.name for case in (*CASES, *SPARK, *KAFKA))
         console.print(f"no such case; there are {names}")
         return 2
     for case in chosen:
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    names = ", ".join(case.name for case in (*CASES, *SPARK, *ARROW, *KAFKA))
+    names = ", ".join(case.name for case in (*CASES, *SPARK, *KAFKA))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(

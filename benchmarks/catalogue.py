@@ -34,6 +34,7 @@ NODE: Final[tuple[Case[Sides], ...]] = (
     *headers.CASES,
     *port.CASES,
     *reading.CASES,
+    *arrow_reading.CASES,
     *producing.CASES,
     *secured.CASES,
     *audience.CASES,
@@ -57,10 +58,7 @@ SPARK: Final[tuple[Case[Sides], ...]] = spark_reading.CASES
 Maven.
 """
 
-ARROW: Final[tuple[Case[Sides], ...]] = arrow_reading.CASES
-"""Of one node, but only with ``--only arrow``."""
-
 KAFKA: Final[tuple[Case[Sides], ...]] = beside_kafka.CASES
 """One node beside Apache Kafka: ``python -m benchmarks --kafka``. It comes from Maven."""
 
-ALL: Final[tuple[Case[Any], ...]] = (*NODE, *SPARK, *ARROW, *KAFKA, *CLUSTERS)
+ALL: Final[tuple[Case[Any], ...]] = (*NODE, *SPARK, *KAFKA, *CLUSTERS)

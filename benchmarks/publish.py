@@ -23,8 +23,6 @@ KAFKA_BEGIN: Final = "<!-- kafka: written by `python -m benchmarks --kafka` -->"
 KAFKA_END: Final = "<!-- end of kafka -->"
 SPARK_BEGIN: Final = "<!-- spark: written by `python -m benchmarks.publish` -->"
 SPARK_END: Final = "<!-- end of spark -->"
-ARROW_BEGIN: Final = "<!-- arrow: written by `python -m benchmarks.publish` -->"
-ARROW_END: Final = "<!-- end of arrow -->"
 FRONT_CHART: Final = "[![Ratios to others](benchmarks/results/ratios.png)](benchmarks/README.md)"
 CHART: Final = (
     "Each bar is a ratio, each mark what is aimed at.\n\n![Ratios](results/ratios.png)\n\n"
@@ -73,7 +71,6 @@ def publish(files: Sequence[Path], readme: Path = README, front: Path = FRONT) -
     """Rewrite what the files have something of."""
     node, clusters = read(files, catalogue.NODE), read(files, catalogue.CLUSTERS)
     spark, kafka = read(files, catalogue.SPARK), read(files, catalogue.KAFKA)
-    arrow = read(files, catalogue.ARROW)
     plot.draw([it.figures for it in (*node, *clusters)], plot.CHART)
     if node:
         report.write_section(readme, CHART + tables(node))
@@ -84,8 +81,6 @@ def publish(files: Sequence[Path], readme: Path = README, front: Path = FRONT) -
         report.write_section(readme, tables(kafka), KAFKA_BEGIN, KAFKA_END)
     if spark:
         report.write_section(readme, tables(spark), SPARK_BEGIN, SPARK_END)
-    if arrow:
-        report.write_section(readme, tables(arrow), ARROW_BEGIN, ARROW_END)
 
 
 def main() -> int:

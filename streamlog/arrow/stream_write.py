@@ -3,6 +3,8 @@
 The rows are cut into tasks, one after the other. Each task writes under a producer id of its own, which is derived from
 the id of the write and the number of the task. So a write that was interrupted can be done again: with the same id and
 the same batches in the same order, each task leaves out what is in the log already.
+
+What a write alone needs is imported when it begins: programs that read, Spark's executors too, stay light.
 """
 
 import uuid
@@ -11,10 +13,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamlog.arrow.options.security_files import SecurityFiles, cluster_by
-from streamlog.arrow.sink.partition_leaders import ClusterLeaders, Leaders
-from streamlog.arrow.sink.rows import Rows
-from streamlog.arrow.sink.task_attempt import TaskAttempt
-from streamlog.arrow.sink.task_writer import TaskWriter
 from streamlog.arrow.sink.write_options import (
     BATCH_BYTES,
     BATCH_BYTES_MAX,
@@ -22,7 +20,6 @@ from streamlog.arrow.sink.write_options import (
     WriteOptions,
 )
 from streamlog.arrow.stream_read import check_pyarrow
-from streamlog.client.addresses import parse_addresses
 from streamlog.errors import ConfigError, InvalidRecord, StreamNotFound
 from streamlog.record.columns import COLUMNS, arrow_schema
 from streamlog.record.compression import Compression
@@ -30,6 +27,7 @@ from streamlog.record.compression import Compression
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamlog.arrow.sink.partition_leaders import Leaders
     from streamlog.client.security import Security
 
 TASK_BYTES: Final = 64 << 20
@@ -74,6 +72,9 @@ def write(
     Raises ConfigError, StreamNotFound and NodeUnreachable at once; PartitionNotFound, InvalidRecord, RequestTimedOut,
     and what a leader answers.
     """
+    from streamlog.arrow.sink.partition_leaders import ClusterLeaders
+    from streamlog.client.addresses import parse_addresses
+
     check_pyarrow()
     parse_addresses(servers)
     if compression not in CODECS:
@@ -100,13 +101,17 @@ def write(
 
 
 def write_by(
-    leaders: Leaders,
+    leaders: "Leaders",
     batches: Iterable["pa.RecordBatch"],
     options: WriteOptions,
     keep_partitions: bool,
     progress: Callable[[int], None] | None = None,
 ) -> WriteResult:
     """Task by task. A task is of the same batches each time."""
+    from streamlog.arrow.sink.rows import Rows
+    from streamlog.arrow.sink.task_attempt import TaskAttempt
+    from streamlog.arrow.sink.task_writer import TaskWriter
+
     written = found = 0
     prepared = (_prepared(it, keep_partitions=keep_partitions) for it in batches)
     for number, task in enumerate(_tasks(prepared)):

@@ -137,9 +137,13 @@ def locked(name: str) -> dict[str, Version]:
 )
 def test_the_locked_packages_are_what_the_project_wants(name: str, extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"].get(extra, [])]
+    extras = project["optional-dependencies"]
+    wanted = list(map(Requirement, [*project["dependencies"], *extras.get(extra, [])]))
+    for requirement in wanted:  # an extra may name others of ours
+        if requirement.name == project["name"]:
+            wanted += [Requirement(it) for other in requirement.extras for it in extras[other]]
     found = locked(name)
-    for requirement in map(Requirement, wanted):
+    for requirement in (it for it in wanted if it.name != project["name"]):
         version = found.get(str(canonicalize_name(requirement.name)))
         assert version is not None, f"{requirement} is not in {name}: `make lock`"
         assert version in requirement.specifier, f"{requirement} is {version} in {name}"
