@@ -231,6 +231,7 @@ class ClusterNode:
             ),
             random=self.host.rng.random,
             may_encrypt=True,
+            may_tier=True,
         )
         self.metadata = MetadataService(
             self.replica,
