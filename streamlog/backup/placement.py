@@ -26,6 +26,7 @@ from streamlog.metadata.image.records import (
     NodeUnfit,
     PartitionChanged,
     ProducerIdsAllocated,
+    TierChanged,
     VotersChanged,
 )
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -42,8 +43,9 @@ _OF_THE_OLD: Final = (
     MetadataLogBegun,
     ProducerIdsAllocated,
     LeaderEpochsReserved,
+    TierChanged,
 )
-"""Nodes register again, the voters are those of the configuration, and the metadata log is another:
+"""A backup has the records themselves, so nothing of it is in the object store yet. Nodes register again, the voters are those of the configuration, and the metadata log is another:
 its first controller names it. Ids and epochs go on above.
 """
 LEADER_EPOCHS_APART: Final = 1_000_000

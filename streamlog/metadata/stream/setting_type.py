@@ -215,7 +215,10 @@ LOCAL_DURATION: Final = replace(
     from_human=_local_from_text(duration_ms), unset=None,
 )  # fmt: skip
 LOCAL_SIZE: Final = replace(
-    SIZE, metavar="SIZE or same", to_human=_local_text(size_text), from_human=_local_from_text(size_bytes)
+    SIZE,
+    metavar="SIZE or same",
+    to_human=_local_text(size_text),
+    from_human=_local_from_text(size_bytes),
 )
 CHOICE: Final = Form("choice", "CHOICE")
 POLICIES: Final = replace(CHOICE, from_text=policies_in_order)

@@ -894,7 +894,10 @@ class StreamConfig(BaseModel):
         for broken, told in (
             (is_internal(self.name), "an internal stream"),
             (self.is_compacted, "a stream that is compacted (cleanup_policy)"),
-            (self.retention != "limits", f"a stream whose consumers empty it (retention {self.retention})"),
+            (
+                self.retention != "limits",
+                f"a stream whose consumers empty it (retention {self.retention})",
+            ),
             (self.max_messages_per_subject > 0, "a stream with max_messages_per_subject"),
             (self.allow_ttl, "a stream with allow_ttl"),
             (self.allow_rollup, "a stream with allow_rollup"),

@@ -20,7 +20,11 @@ def test_topic_configs_are_kafkas() -> None:
         "local.retention.bytes": "-1",
     }
     config = StreamConfig.of(name="s", **from_topic_configs(told))
-    assert (config.tiered, config.local_retention_ms, config.local_retention_bytes) == (True, 1000, -1)
+    assert (config.tiered, config.local_retention_ms, config.local_retention_bytes) == (
+        True,
+        1000,
+        -1,
+    )
 
 
 def test_local_limits_follow_those_of_the_stream() -> None:
@@ -65,5 +69,10 @@ def test_a_stream_without_it_is_written_as_before() -> None:
 
 def test_local_limits_as_people_write_them() -> None:
     row = BY_NAME["local_retention_ms"]
-    assert [row.from_human(it) for it in ("same", "unlimited", "1h", "-2")] == [-2, -1, 3_600_000, -2]
+    assert [row.from_human(it) for it in ("same", "unlimited", "1h", "-2")] == [
+        -2,
+        -1,
+        3_600_000,
+        -2,
+    ]
     assert [row.to_human(it) for it in (-2, -1, 3_600_000)] == ["same", "unlimited", "1h"]
