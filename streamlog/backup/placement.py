@@ -45,8 +45,9 @@ _OF_THE_OLD: Final = (
     LeaderEpochsReserved,
     TierChanged,
 )
-"""A backup has the records themselves, so nothing of it is in the object store yet. Nodes register again, the voters are those of the configuration, and the metadata log is another:
-its first controller names it. Ids and epochs go on above.
+"""Nodes register again, the voters are those of the configuration, and the metadata log is another:
+its first controller names it. Ids and epochs go on above. A backup has the records themselves, so
+nothing of it is in the object store yet.
 """
 LEADER_EPOCHS_APART: Final = 1_000_000
 QUORUM_EPOCHS_APART: Final = 1_000_000
