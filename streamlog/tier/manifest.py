@@ -77,7 +77,7 @@ class TieredSegment:
             return f"it has {self.size_bytes} bytes"
         if not is_segment_name(self.name):
             return f"its object cannot be called {self.name!r}"
-        position, names = self.size_bytes, set()
+        position, names = self.size_bytes, set[str]()
         for part in self.parts:
             if part.position != position or part.size_bytes < 0 or part.name in names:
                 return f"its part {part.name!r} is misplaced, or there twice"
