@@ -284,7 +284,8 @@ class TierChange(BaseModel):
     expected: tuple[int, int] | None
     """Leader epoch and version of the manifest that counts up to now; None: there is none."""
     version: int
-    """Of the manifest: one more than the expected one's, or the same for a later log start alone."""
+    """Of the manifest: one more than the expected one's, or the same for a later log start alone. 0: there is none yet,
+    and the partition becomes a tiered one."""
     log_start_offset: int
     end_offset: int
 

@@ -185,6 +185,7 @@ def configs(draw: st.DrawFn) -> StreamConfig:
             "allow_schedules": False,
             "subject_delete_marker_ttl_ms": -1,
             "retention_bytes": -1,
+            "retention_messages": -1,
         }
         local_max = retention_ms if retention_ms != -1 else 2**40
         by_hand["local_retention_ms"] = draw(st.one_of(st.just(-2), st.integers(0, local_max)))

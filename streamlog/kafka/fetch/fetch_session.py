@@ -276,7 +276,7 @@ class PartitionFetch:
             and self._hears_of_commits
             and (
                 partition.high_watermark > self._told_high_watermark
-                or 0 <= self._told_start < partition.log_start_offset
+                or 0 <= self._told_start < partition.local_log_start_offset
             )
         )
 
@@ -289,7 +289,7 @@ class PartitionFetch:
             or self.records is not None
             or partition is None
             or partition.high_watermark != self._told_high_watermark
-            or partition.log_start_offset != self._told_start
+            or self._start_of(partition) != self._told_start
         )
 
     @property
@@ -315,6 +315,10 @@ class PartitionFetch:
     @property
     def _hears_of_commits(self) -> bool:
         return self._is_replica and self.wanted.high_watermark != wire.NOT_TOLD
+
+    def _start_of(self, partition: Partition) -> int:
+        """A replica's log begins where the leader's does, though the partition may begin earlier."""
+        return partition.local_log_start_offset if self._is_replica else partition.log_start_offset
 
     def _end_of(self, partition: Partition) -> int:
         """Where what a consumer reads ends."""
@@ -344,7 +348,7 @@ class PartitionFetch:
                 if offset > end:
                     self._check_end(partition, view)
                 if wanted.last_fetched_epoch != NO_EPOCH:
-                    self._diverging = _divergence(partition, wanted)
+                    self._diverging = await _divergence(partition, wanted)
                 committed = self._session.reads_committed
                 upper = partition.stable_offset if committed else partition.high_watermark
                 is_all_read = upper <= offset <= end  # as at most looks
@@ -352,7 +356,8 @@ class PartitionFetch:
                     rack = self._session.caller.rack
                     if rack:
                         self._preferred = _nearer_replica(self.tp, rack, partition, view)
-                    if self._preferred == NO_LEADER and wanted_bytes > 0:
+                    reads = self._preferred == NO_LEADER and wanted_bytes > 0
+                    if reads and partition.is_at_hand(offset):
                         if committed:
                             records = await self._read_committed(partition, wanted_bytes)
                         else:
@@ -511,7 +516,7 @@ class PartitionFetch:
             self._check_leadership()
         partition, records = self._partition, self.records
         high_watermark = UNKNOWN if partition is None else partition.high_watermark
-        log_start_offset = UNKNOWN if partition is None else partition.log_start_offset
+        log_start_offset = UNKNOWN if partition is None else self._start_of(partition)
         stable_offset = None
         if partition is not None and not self._is_replica:
             stable_offset = partition.stable_offset
@@ -558,7 +563,7 @@ class PartitionFetch:
         }
 
 
-def _divergence(partition: Partition, wanted: wire.FetchPartition) -> EpochEnd | None:
+async def _divergence(partition: Partition, wanted: wire.FetchPartition) -> EpochEnd | None:
     """Where our history parts from the caller's, if it does before the offset asked for.
 
     Raises UnknownLeaderEpoch where the caller has read batches of a later epoch than this node has
@@ -566,7 +571,7 @@ def _divergence(partition: Partition, wanted: wire.FetchPartition) -> EpochEnd |
     """
     if wanted.last_fetched_epoch > partition.leader_epoch:
         raise UnknownLeaderEpoch(f"{partition.tp} is in epoch {partition.leader_epoch} here")
-    end = partition.epoch_end(wanted.last_fetched_epoch)
+    end = await partition.find_epoch_end(wanted.last_fetched_epoch)
     if end.epoch == NO_EPOCH:  # older than all that we know: nothing tells where it parted
         start, log_end = partition.log_start_offset, partition.log_end_offset
         raise OffsetOutOfRange(wanted.fetch_offset, start, log_end)

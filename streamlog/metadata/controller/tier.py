@@ -3,6 +3,9 @@
 The store itself decides nothing: it may show old lists, and two leaders may write to it at once. A manifest counts
 once it is accepted here, by the leader of the current epoch that knows the manifest before it. So what a deposed
 leader uploads is never named by a manifest that counts, and no two leaders own an object.
+
+A partition begins with version 0: there is no manifest, nothing is in the store, and from then on it begins where this
+says, and not where the logs of its replicas do.
 """
 
 from streamlog.metadata.commands import AlterTier, TierChange, TierVerdict
@@ -68,7 +71,8 @@ def _verdict(
     if not 0 <= wanted.log_start_offset <= wanted.end_offset:
         return "refused"
     if known is None:
-        return "granted" if wanted.version == 1 else "refused"
+        is_empty = wanted.log_start_offset == wanted.end_offset
+        return "granted" if wanted.version == 0 and is_empty else "refused"
     if wanted.log_start_offset < known.log_start_offset:
         return "refused"
     if wanted[:2] == known[:2]:

@@ -63,7 +63,7 @@ class TierImage(NamedTuple):
     """What of a partition is in the object store: all of ``[log_start_offset, end_offset)``."""
 
     leader_epoch: int
-    """Of the leader that wrote the manifest that counts, with ``version`` its name."""
+    """Of the leader that wrote the manifest that counts, with ``version`` its name; version 0: there is none."""
     version: int
     log_start_offset: int
     """Of the partition: the manifest may still name what is below."""
@@ -91,7 +91,7 @@ class PartitionImage:
     is removed and assigned again has another one, and its log of before does not count. Empty in a
     partition that is yet to be decided on."""
     tier: TierImage | None = None
-    """None: nothing of it was ever in the object store."""
+    """None: it begins where the logs of its replicas do."""
 
     def incarnation(self, node: NodeId) -> int:
         """NO_INCARNATION for a node that keeps no replica."""

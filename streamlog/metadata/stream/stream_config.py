@@ -898,6 +898,7 @@ class StreamConfig(BaseModel):
                 self.retention != "limits",
                 f"a stream whose consumers empty it (retention {self.retention})",
             ),
+            (self.retention_messages != NO_LIMIT, "a stream with retention_messages"),
             (self.max_messages_per_subject > 0, "a stream with max_messages_per_subject"),
             (self.allow_ttl, "a stream with allow_ttl"),
             (self.allow_rollup, "a stream with allow_rollup"),

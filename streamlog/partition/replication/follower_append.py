@@ -80,5 +80,5 @@ def _advance(
         return
     partition.carry_out(following.advance(high_watermark))
     start = following.log_start(log_start)
-    if start > partition.log_start_offset:
+    if start > partition.local_log_start_offset:
         partition.begin_later(start)

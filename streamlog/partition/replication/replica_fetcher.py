@@ -260,7 +260,7 @@ class ReplicaFetcher:
             if position is None:
                 self._loosen(key)
             else:
-                start = partition.log_start_offset
+                start = partition.local_log_start_offset
                 standings[key] = FetchedPosition(position, partition.high_watermark, start)
         return standings
 

@@ -17,7 +17,20 @@ def world() -> World:
     """Node 1 leads s-0 of nodes 1 to 3, which is tiered."""
     world = World(3)
     world.place(1, 2, 3, tiered=True)
+    assert world.alter_tier(world.tier_change(0, 0, 0), leader=1) == ["granted"]
     return world
+
+
+def test_it_begins_with_nothing_in_the_store() -> None:
+    world = World(3)
+    world.place(1, 2, 3, tiered=True)
+    assert tier(world) is None
+    assert world.alter_tier(world.tier_change(1, 0, 100), leader=1) == ["refused"]
+    assert world.alter_tier(world.tier_change(0, 5, 9), leader=1) == ["refused"]
+    assert world.alter_tier(world.tier_change(0, 5, 5), leader=1) == ["granted"]
+    assert tier(world) == (world.partition().leader_epoch, 0, 5, 5)
+    assert world.alter_tier(world.tier_change(0, 7, 7), leader=1) == ["granted"], "a purge"
+    assert world.alter_tier(world.tier_change(1, 7, 90), leader=1) == ["granted"]
 
 
 def tier(world: World) -> tuple[int, ...] | None:
@@ -27,7 +40,6 @@ def tier(world: World) -> tuple[int, ...] | None:
 
 def test_the_leader_has_manifests_accepted_one_after_the_other(world: World) -> None:
     epoch = world.partition().leader_epoch
-    assert tier(world) is None
     assert world.alter_tier(world.tier_change(1, 0, 100), leader=1) == ["granted"]
     assert tier(world) == (epoch, 1, 0, 100)
     assert world.alter_tier(world.tier_change(2, 40, 300), leader=1) == ["granted"]
@@ -67,7 +79,9 @@ def test_a_deposed_leader_has_nothing_accepted(world: World) -> None:
     world.elect(2)
     assert world.alter_tier(change, leader=1) == ["stale"]
     assert world.alter_tier(change, leader=2) == ["stale"], "it is of an older epoch"
-    assert tier(world) is None
+    before = tier(world)
+    assert before is not None
+    assert before[1] == 0
     assert world.alter_tier(world.tier_change(1, 0, 90), leader=2) == ["granted"]
     world.elect(1)
     late = world.tier_change(2, 0, 200, expected=None)
@@ -131,7 +145,7 @@ def test_two_changes_of_one_partition_are_not_decided_at_once(world: World) -> N
 def test_only_of_tiered_streams(world: World) -> None:
     world.place(1, 2, 3, name="t")
     stream = world.image.stream("t")
-    change = world.tier_change(1, 0, 9, stream_id=stream.stream_id, stream="t")
+    change = world.tier_change(0, 9, 9, stream_id=stream.stream_id, stream="t", expected=None)
     change = change.model_copy(update={"leader_epoch": stream.partition(0).leader_epoch})
     assert world.alter_tier(change, leader=1) == ["refused"]
 

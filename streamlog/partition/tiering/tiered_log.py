@@ -1,0 +1,440 @@
+"""A tiered partition's log, read as one: what is below the local log start offset comes from the object store."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from streamlog.errors import OffsetOutOfRange, ObjectStoreUnavailable
+from streamlog.log.leader_epochs import EpochStart, LeaderEpochs
+from streamlog.log.log import NOT_TIERED, PartitionLog
+from streamlog.log.segment.file_slice import FileSlice
+from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.time_search import TimedOffset, first_record_since, latest_record
+from streamlog.log.storage.disk import storage_errors
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.transactions.transactions import AbortedTransaction
+from streamlog.metadata.image.image_types import TierImage
+from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
+from streamlog.partition.reader import Reader
+from streamlog.partition.tiering.segment_history import (
+    KEY_PART,
+    TRANSACTIONS_PART,
+    SegmentTransactions,
+    decode_transactions,
+)
+from streamlog.tier.manifest import TieredSegment, TierManifest
+from streamlog.tier.object_layout import ManifestVersion, PartitionPrefix
+
+OPEN_SEGMENTS_MAX: Final = 8
+"""Of a partition, of which it is remembered what they say of transactions."""
+READ_AHEAD_SHARE: Final = 0.5
+"""A reader that is so far in a segment will soon want the next one."""
+
+
+class CachedSegment(Protocol):
+    """A segment's files in the local cache; they stay until it is released."""
+
+    @property
+    def stem_path(self) -> str:
+        """Without the suffixes of its files."""
+
+    def release(self) -> None:
+        """May be called again."""
+
+
+class TierStorage(Protocol):
+    """The object store and the local cache, as reads need them. Raises ObjectStoreUnavailable, CorruptData, StorageFailed."""
+
+    async def read_manifest(
+        self, place: PartitionPrefix, version: ManifestVersion
+    ) -> TierManifest: ...
+    def cached(self, place: PartitionPrefix, segment: TieredSegment) -> CachedSegment | None:
+        """None: it has to be fetched first."""
+
+    async def fetch(self, place: PartitionPrefix, segment: TieredSegment) -> CachedSegment: ...
+    async def read_part(self, place: PartitionPrefix, segment: TieredSegment, name: str) -> bytes:
+        """b"" where its object has none of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierContext:
+    """What all tiered partitions of a node share."""
+
+    cluster_id: str
+    storage: TierStorage
+    files: FilePool
+    """Of the cache."""
+    want: "Callable[[TieredLog, int], None]"
+    """Has the segment with that offset fetched soon; see ``ColdReads``."""
+
+
+class _OpenSegment(NamedTuple):
+    segment: Segment
+    transactions: SegmentTransactions
+
+
+class TieredLog:
+    """On the event loop. Of a stream that is not tiered it is the local log alone."""
+
+    __slots__ = (
+        "_context", "_log", "_manifest", "_open", "_reader", "_start_time", "_workers", "failure", "image", "place",
+        "tp",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        log: PartitionLog,
+        reader: Reader,
+        workers: Executor,
+        *,
+        place: PartitionPrefix | None = None,
+        context: TierContext | None = None,
+    ) -> None:
+        """``context``: None on a node without an object store, which can read its own log alone."""
+        self.tp = tp
+        self.place = place
+        self.image: TierImage | None = None
+        """As the metadata say; None: nothing was ever in the store."""
+        self.failure: Exception | None = None
+        """Why the last segment that a fetch waited for did not come, until that is told."""
+        self._log = log
+        self._reader = reader
+        self._workers = workers
+        self._context = context
+        self._manifest: TierManifest | None = None
+        """The last one that was read."""
+        self._open: dict[str, _OpenSegment] = {}
+        """By the name of their objects; the one that was used last is the last."""
+        self._start_time: tuple[int, TimedOffset] | None = None
+        """Of the first record of a log start."""
+
+    # What there is
+
+    def heard(self, image: TierImage | None) -> bool:
+        """What the metadata say from now on; whether the partition begins elsewhere by that."""
+        before = self.log_start_offset
+        self.image = image
+        self._log.tier_start = NOT_TIERED if image is None else image.log_start_offset
+        if image is not None and self._manifest is not None:
+            first = image.log_start_offset
+            gone = [
+                name for name, it in self._open.items() if it.segment.next_offset <= first
+            ]
+            for name in gone:
+                del self._open[name]
+        return self.log_start_offset != before
+
+    @property
+    def log_start_offset(self) -> int:
+        """Of the partition."""
+        local, image = self._log.log_start_offset, self.image
+        if image is None or image.end_offset < local:  # what is between is nowhere
+            return local
+        return min(local, image.log_start_offset)
+
+    @property
+    def tiered_end_offset(self) -> int | None:
+        """All from the log start up to there is in the store; None: nothing is."""
+        image = self.image
+        is_empty = image is None or image.log_start_offset >= image.end_offset
+        return None if image is None or is_empty else image.end_offset
+
+    @property
+    def manifest(self) -> TierManifest | None:
+        """The one that counts, if it was read."""
+        manifest, image = self._manifest, self.image
+        if manifest is None or image is None or manifest.manifest_version != image[:2]:
+            return None
+        return manifest
+
+    def has(self, offset: int) -> bool:
+        """It is read from the store."""
+        return self.log_start_offset <= offset < self._log.log_start_offset
+
+    @property
+    def remote_bytes(self) -> int:
+        """Of what is in the store alone, as far as the manifest was read; whole segments."""
+        local, manifest = self._log.log_start_offset, self.manifest
+        if manifest is None or self.image is None or self.image.log_start_offset >= local:
+            return 0
+        begun = manifest.segment_at(max(self.image.log_start_offset, manifest.log_start_offset))
+        first = local if begun is None else begun.base_offset
+        return manifest.bytes_from(first) - manifest.bytes_from(local)
+
+    async def read_manifest(self) -> TierManifest:
+        """The one that counts now. Raises ObjectStoreUnavailable, CorruptData, OffsetOutOfRange where there is none."""
+        while True:
+            known = self.manifest
+            if known is not None:
+                return known
+            image = self.image
+            if image is None:
+                raise OffsetOutOfRange(0, self._log.log_start_offset, self._log.log_end_offset)
+            context, place = self._store()
+            version = ManifestVersion(image.leader_epoch, image.version)
+            read = await context.storage.read_manifest(place, version)
+            if self.image is image:
+                self._manifest = read
+
+    def wrote_manifest(self, manifest: TierManifest) -> None:
+        """This node is its writer: it need not be read once it counts."""
+        self._manifest = manifest
+
+    def _store(self) -> tuple[TierContext, PartitionPrefix]:
+        if self._context is None or self.place is None:
+            raise ObjectStoreUnavailable(f"{self.tp}: this node has no object store: set tier.url")
+        return self._context, self.place
+
+    # Reading
+
+    async def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        upper: Callable[[], int],
+        *,
+        from_files_start: bool = False,
+    ) -> FileSlice:
+        """As ``Reader.read``, from wherever it is. Raises ObjectStoreUnavailable, too."""
+        while True:
+            if self.has(offset) and not (from_files_start and offset >= self._log.files_start):
+                return await self._read_tiered(offset, max_bytes)
+            try:
+                return await self._reader.read(
+                    offset, max_bytes, upper, from_files_start=from_files_start
+                )
+            except OffsetOutOfRange as error:
+                if self.has(offset):  # it has gone here meanwhile
+                    continue
+                start = self.log_start_offset
+                if error.log_start_offset <= start:
+                    raise
+                raise OffsetOutOfRange(offset, start, error.log_end_offset) from None
+
+    def read_now(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice | None:
+        """As ``Reader.read_now``; None where it is in the store."""
+        return None if self.has(offset) else self._reader.read_now(offset, max_bytes, upper)
+
+    def is_at_hand(self, offset: int) -> bool:
+        """A read need not wait for the store. Else it is asked for; watchers of the partition are told when it has
+        come. Raises why it did not come the last time.
+        """
+        if not self.has(offset):
+            return True
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+        context, place = self._store()
+        manifest = self.manifest
+        segment = None if manifest is None else manifest.segment_at(offset)
+        if segment is not None:
+            cached = context.storage.cached(place, segment)
+            if cached is not None:
+                cached.release()
+                return True
+        first = offset if segment is None else max(segment.base_offset, self.log_start_offset)
+        context.want(self, first)
+        return False
+
+    async def fetch(self, offset: int) -> CachedSegment | None:
+        """The segment with that offset in the cache; None: it is not in the store any more."""
+        context, place = self._store()
+        if not self.has(offset):
+            return None
+        segment = (await self.read_manifest()).segment_at(offset)
+        return None if segment is None else await context.storage.fetch(place, segment)
+
+    async def _segment_at(self, offset: int) -> TieredSegment:
+        manifest = await self.read_manifest()
+        segment = manifest.segment_at(offset)
+        if segment is None or not self.has(offset):
+            start, end = self.log_start_offset, self._log.log_end_offset
+            raise OffsetOutOfRange(offset, start, end)
+        return segment
+
+    async def _read_tiered(self, offset: int, max_bytes: int) -> FileSlice:
+        self._reader.check_open()
+        tiered = await self._segment_at(offset)
+        context, place = self._store()
+        cached = context.storage.cached(place, tiered)
+        if cached is None:
+            cached = await context.storage.fetch(place, tiered)
+        try:
+            segment = (await self._opened(tiered, cached)).segment
+            with storage_errors(segment.path):
+                part = segment.slice(offset, max_bytes, segment.next_offset)
+        finally:
+            cached.release()
+        if part.position + len(part) > segment.size_bytes * READ_AHEAD_SHARE:
+            self._read_ahead(tiered)
+        self._reader.check_open()
+        return await self._reader.decrypted(part) if part.is_encrypted else part
+
+    def _read_ahead(self, tiered: TieredSegment) -> None:
+        context, place = self._store()
+        manifest = self.manifest
+        following = None if manifest is None else manifest.segment_after(tiered)
+        if following is None or not self.has(following.base_offset):
+            return
+        cached = context.storage.cached(place, following)
+        if cached is None:
+            context.want(self, following.base_offset)
+        else:
+            cached.release()
+
+    async def _opened(self, tiered: TieredSegment, cached: CachedSegment) -> _OpenSegment:
+        """Of a segment whose files are pinned."""
+        known = self._open.pop(tiered.name, None)
+        if known is None or known.segment.stem_path != cached.stem_path:
+            known = await asyncio.get_running_loop().run_in_executor(
+                self._workers, self._open_files, tiered, cached.stem_path
+            )
+            erased = known.transactions.erased
+            if erased:
+                self._log.erasures.erased.update(erased)
+        self._open[tiered.name] = known
+        while len(self._open) > OPEN_SEGMENTS_MAX:
+            del self._open[next(iter(self._open))]
+        return known
+
+    def _open_files(self, tiered: TieredSegment, stem_path: str) -> _OpenSegment:
+        """Blocking. The cache has checked the bytes."""
+        context, _ = self._store()
+        segment = Segment(
+            context.files,
+            stem_path,
+            base_offset=tiered.base_offset,
+            next_offset=tiered.end_offset,
+            size_bytes=tiered.size_bytes,
+            interval_bytes=self._log.settings.index_interval_bytes,
+            has_key=tiered.part(KEY_PART) is not None,
+        )
+        segment.unverified_bytes = 0
+        segment.max_timestamp_ms = tiered.max_timestamp_ms
+        transactions = SegmentTransactions()
+        if tiered.part(TRANSACTIONS_PART) is not None:
+            path = stem_path + TRANSACTIONS_PART
+            with storage_errors(path):
+                transactions = decode_transactions(context.files.disk.read_small(path), path)
+        return _OpenSegment(segment, transactions)
+
+    def aborted_between(self, start: int, end: int) -> list[AbortedTransaction] | None:
+        """As ``Transactions.aborted_between``, of what was read from the store just before. None: it was not."""
+        for it in reversed(self._open.values()):
+            if it.segment.base_offset <= start < it.segment.next_offset:
+                return [
+                    found
+                    for found in it.transactions.aborted
+                    if found.first_offset < end and found.last_offset >= start
+                ]
+        return None
+
+    def first_aborted_at(self, marker_offset: int) -> int | None:
+        """As ``Transactions.first_aborted_at``, of what was read from the store. From any thread."""
+        for it in tuple(self._open.values()):
+            if it.segment.base_offset <= marker_offset < it.segment.next_offset:
+                return next(
+                    (
+                        found.first_offset
+                        for found in it.transactions.aborted
+                        if found.last_offset == marker_offset
+                    ),
+                    None,
+                )
+        return None
+
+    # By time
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> TimedOffset | None:
+        """The first record of that time or later in what is in the store alone."""
+        start, stop = self.log_start_offset, self._log.log_start_offset
+        known = self._start_time
+        if known is not None and known[0] == start and known[1][1] >= timestamp_ms:
+            return known[1]
+        asked = start
+        while start < stop:
+            manifest = await self.read_manifest()
+            tiered = manifest.segment_at(start)
+            if tiered is None:
+                return None
+            if tiered.max_timestamp_ms >= timestamp_ms:
+                search = partial(_first_since, timestamp_ms=timestamp_ms, start=start, stop=stop)
+                found = await self._search(tiered, search)
+                if found is not None:
+                    if found[0] == asked == self.log_start_offset:
+                        self._start_time = asked, found
+                    return found
+            start = tiered.end_offset
+        return None
+
+    async def latest_timestamp(self, than_ms: int) -> TimedOffset | None:
+        """The first record of the latest time in what is in the store alone, if that is later than ``than_ms``."""
+        start, stop = self.log_start_offset, self._log.log_start_offset
+        if start >= stop:
+            return None
+        manifest = await self.read_manifest()
+        there = [
+            it for it in manifest.segments if it.end_offset > start and it.base_offset < stop
+        ]
+        best = max(there, key=lambda it: it.max_timestamp_ms, default=None)
+        if best is None or best.max_timestamp_ms <= than_ms:
+            return None
+        return await self._search(
+            best,
+            lambda it: latest_record(
+                [it], max(start, it.base_offset), min(it.next_offset, stop), verify=_is_verified
+            ),
+        )
+
+    async def _search(
+        self, tiered: TieredSegment, search: Callable[[Segment], TimedOffset | None]
+    ) -> TimedOffset | None:
+        context, place = self._store()
+        cached = await context.storage.fetch(place, tiered)
+        try:
+            opened = await self._opened(tiered, cached)
+            with storage_errors(opened.segment.path):
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._workers, search, opened.segment
+                )
+        finally:
+            cached.release()
+
+    # By leader epoch
+
+    async def epoch_end(self, epoch: int, known: EpochEnd) -> EpochEnd:
+        """Where ``epoch``, or the last one before it, ends, where the local log knows no more than ``known``."""
+        local = self._log.epochs.entries
+        is_local = known.epoch == epoch or (local and local[0].epoch <= known.epoch < epoch)
+        if self.log_start_offset == self._log.log_start_offset or is_local or epoch == NO_EPOCH:
+            return known
+        epochs = await self._epochs_below(local)
+        found = LeaderEpochs(epochs).end_offset_for(epoch, self._log.log_end_offset)
+        return known if found.epoch == NO_EPOCH else found
+
+    async def _epochs_below(self, local: Sequence[EpochStart]) -> list[EpochStart]:
+        """Those in the store, and then those of the local log."""
+        manifest, stop = await self.read_manifest(), self._log.log_start_offset
+        first = local[0].epoch if local else None
+        below = [
+            it
+            for it in manifest.leader_epochs
+            if it.start_offset < stop and (first is None or it.epoch <= first)
+        ]
+        known = below[-1].epoch if below else NO_EPOCH
+        return [*below, *(it for it in local if it.epoch > known)]
+
+
+def _first_since(
+    segment: Segment, *, timestamp_ms: int, start: int, stop: int
+) -> TimedOffset | None:
+    end = min(segment.next_offset, stop)
+    return first_record_since([segment], timestamp_ms, start, end, verify=_is_verified)
+
+
+def _is_verified(_: Segment) -> None:
+    """The cache has compared it with its checksum."""
