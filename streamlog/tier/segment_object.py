@@ -1,0 +1,271 @@
+"""One sealed segment as one object of the store, up and down.
+
+The object begins with the bytes of the ``.log`` file as they lie: what is encrypted stays
+encrypted. The files beside it follow (indexes, the key of an encrypted segment, the state of
+transactions and producers), and at the end a table of checksums: a CRC-32C for each chunk of the
+``.log`` file. So a reader gets all it needs to find a batch with one request for the end of the
+object, and can check each chunk that it reads after that, without the rest.
+
+Checksums are made from what is read from the local disk, and every byte that comes back is held
+against them. They do not show that the file was good when it was uploaded: its batches have their
+own checksums for that, which the caller checks before the upload (``Segment.recheck``).
+"""
+
+import os
+import struct
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from crc32c import crc32c
+
+from streamlog.errors import BrokenInvariant, CorruptObject, StorageFailed
+from streamlog.log.layout import LOG_SUFFIX, segment_stem
+from streamlog.log.leader_epochs import EpochStart
+from streamlog.log.storage.disk import storage_errors
+from streamlog.tier.manifest import SegmentPart, TieredSegment
+from streamlog.tier.object_layout import PartitionPrefix, segment_name
+from streamlog.tier.object_store import CHUNK_BYTES, ObjectStore
+
+CHECKSUMS_PART: Final = "checksums"
+WRONG_CHECKSUM_TRIES: Final = 3
+"""So often bytes with a wrong checksum are asked for: they may have been changed on the way."""
+
+_CHUNK_BYTES: Final = struct.Struct(">I")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedFiles:
+    """A sealed segment on the local disk, as it is to be uploaded."""
+
+    base_offset: int
+    end_offset: int
+    max_timestamp_ms: int
+    size_bytes: int
+    log_path: str
+    leader_epochs: tuple[EpochStart, ...]
+    """Those of its batches; the first one begins at the base offset or later."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Paths of the files beside it, by suffix: ``.index``, ``.timeindex``, ``.key``."""
+    states: Mapping[str, bytes] = field(default_factory=dict)
+    """What else is kept with it, by the name of the part, such as the state of producers."""
+
+
+class Checksums:
+    """The CRC-32C of each chunk of a ``.log`` file, and of all of it."""
+
+    __slots__ = ("chunk_bytes", "chunks", "whole")
+
+    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.chunk_bytes = chunk_bytes
+        self.chunks: list[int] = []
+        self.whole = 0
+
+    def add(self, chunk: bytes | memoryview) -> None:
+        """The next one."""
+        self.chunks.append(crc32c(chunk))
+        self.whole = crc32c(chunk, self.whole)
+
+    def encode(self) -> bytes:
+        packed = struct.pack(f">{len(self.chunks)}I", *self.chunks)
+        return _CHUNK_BYTES.pack(self.chunk_bytes) + packed
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview, size_bytes: int, where: str) -> "Checksums":
+        """Of a file of ``size_bytes``. Raises CorruptObject."""
+        chunk_bytes = _CHUNK_BYTES.unpack_from(data)[0] if len(data) >= _CHUNK_BYTES.size else 0
+        count = -(-size_bytes // chunk_bytes) if chunk_bytes else -1
+        if len(data) != _CHUNK_BYTES.size + 4 * count:
+            raise CorruptObject(f"{where}: its checksums do not fit its size")
+        found = cls(chunk_bytes)
+        found.chunks.extend(struct.unpack_from(f">{count}I", data, _CHUNK_BYTES.size))
+        return found
+
+
+async def upload_segment(
+    store: ObjectStore,
+    prefix: PartitionPrefix,
+    files: SealedFiles,
+    *,
+    leader_epoch: int,
+    upload_id: UUID,
+) -> TieredSegment:
+    """Put the segment; what the manifest is to say of it. ``upload_id``: a new one.
+
+    An object of an upload that failed is an orphan. Raises StorageFailed and its kin for the local
+    files, ObjectStoreUnavailable.
+    """
+    name = segment_name(files.base_offset, leader_epoch, upload_id)
+    path = prefix.segment(name)
+    beside = await store.run(_read_beside, files)
+    checksums = Checksums()
+
+    def end_of_object() -> tuple[list[SegmentPart], list[bytes]]:
+        contents = {**beside, CHECKSUMS_PART: checksums.encode()}
+        parts, position = [], files.size_bytes
+        for part_name, data in contents.items():
+            parts.append(SegmentPart(part_name, position, len(data), crc32c(data)))
+            position += len(data)
+        return parts, list(contents.values())
+
+    if files.size_bytes <= CHUNK_BYTES:
+        chunk = await store.run(_read_chunk, files, 0, checksums)
+        await store.create(path, chunk, *end_of_object()[1])
+    else:
+        # Of a fixed size, whatever is in it: how many chunks there are is known beforehand.
+        count = -(-files.size_bytes // CHUNK_BYTES)
+        table_bytes = _CHUNK_BYTES.size + 4 * count
+        object_bytes = files.size_bytes + sum(map(len, beside.values())) + table_bytes
+
+        async def chunks() -> AsyncIterator[bytes]:
+            nonlocal checksums
+            checksums = Checksums()  # an attempt after a failure begins with the first chunk
+            for position in range(0, files.size_bytes, CHUNK_BYTES):
+                yield await store.run(_read_chunk, files, position, checksums)
+            yield b"".join(end_of_object()[1])
+
+        await store.upload(path, object_bytes, chunks)
+    return TieredSegment(
+        base_offset=files.base_offset,
+        end_offset=files.end_offset,
+        max_timestamp_ms=files.max_timestamp_ms,
+        size_bytes=files.size_bytes,
+        crc32c=checksums.whole,
+        leader_epochs=files.leader_epochs,
+        name=name,
+        parts=tuple(end_of_object()[0]),
+    )
+
+
+async def read_parts(
+    store: ObjectStore, prefix: PartitionPrefix, segment: TieredSegment
+) -> dict[str, bytes]:
+    """The files beside the ``.log`` file, by name, with one request.
+
+    Raises CorruptObject, ObjectNotFound, ObjectStoreUnavailable.
+    """
+    if not segment.parts:
+        return {}
+    path, start = prefix.segment(segment.name), segment.size_bytes
+    problem = ""
+    for _ in range(WRONG_CHECKSUM_TRIES):
+        data = await store.read_range(path, start, segment.object_bytes - start)
+        found = {
+            it.name: bytes(data[it.position - start : it.end_position - start])
+            for it in segment.parts
+        }
+        wrong = [it.name for it in segment.parts if crc32c(found[it.name]) != it.crc32c]
+        if not wrong:
+            return found
+        problem = f"the checksum of its part {wrong[0]} does not fit"
+    raise _corrupt(store, path, problem)
+
+
+async def read_chunk(
+    store: ObjectStore,
+    prefix: PartitionPrefix,
+    segment: TieredSegment,
+    checksums: Checksums,
+    number: int,
+) -> memoryview:
+    """The chunk of the ``.log`` file with that number, from 0. Raises as ``read_parts``."""
+    path, position = prefix.segment(segment.name), number * checksums.chunk_bytes
+    size_bytes = min(checksums.chunk_bytes, segment.size_bytes - position)
+    for _ in range(WRONG_CHECKSUM_TRIES):
+        data = await store.read_range(path, position, size_bytes)
+        if await store.run(crc32c, data) == checksums.chunks[number]:
+            return data
+    raise _corrupt(store, path, f"the checksum of its bytes at {position} does not fit")
+
+
+async def download_segment(
+    store: ObjectStore, prefix: PartitionPrefix, segment: TieredSegment, directory: str
+) -> None:
+    """All its files, into a folder that is there, synced: for a restore.
+
+    Files of the segment get their names in a log's folder, other parts are called as they are.
+    Raises as ``read_parts``, and StorageFailed and its kin.
+    """
+    parts = await read_parts(store, prefix, segment)
+    checksums = checksums_of(parts, segment)
+    stem = f"{directory}/{segment_stem(segment.base_offset)}"
+    for name, data in parts.items():
+        if name != CHECKSUMS_PART:
+            path = stem + name if name.startswith(".") else f"{directory}/{name}"
+            await store.run(_write_file, path, data)
+    log_path = stem + LOG_SUFFIX
+    await store.run(_write_file, log_path, b"")
+    for number in range(len(checksums.chunks)):
+        chunk = await read_chunk(store, prefix, segment, checksums, number)
+        await store.run(write_at, log_path, chunk, number * checksums.chunk_bytes)
+    await store.run(_sync_file, log_path)
+
+
+def checksums_of(parts: Mapping[str, bytes], segment: TieredSegment) -> Checksums:
+    """Out of what ``read_parts`` gave. Raises CorruptObject."""
+    return Checksums.decode(parts.get(CHECKSUMS_PART, b""), segment.size_bytes, segment.name)
+
+
+def write_at(path: str, data: bytes | memoryview, position: int) -> None:
+    """Into a file that is there. Blocking. Raises StorageFailed and its kin."""
+    with storage_errors(path):
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(fd, data[written:], position + written)
+        finally:
+            os.close(fd)
+
+
+def _corrupt(store: ObjectStore, path: str, problem: str) -> CorruptObject:
+    return CorruptObject(f"{store.url.rstrip('/')}/{path}: {problem}; {CorruptObject.remedy}")
+
+
+def _read_beside(files: SealedFiles) -> dict[str, bytes]:
+    """Raises StorageFailed and its kin."""
+    found = {}
+    for name, path in files.files.items():
+        with storage_errors(path):
+            found[name] = Path(path).read_bytes()
+    if CHECKSUMS_PART in files.states or files.files.keys() & files.states.keys():
+        raise BrokenInvariant(f"parts of {files.log_path} have the same name")
+    return {**found, **files.states}
+
+
+def _read_chunk(files: SealedFiles, position: int, checksums: Checksums) -> bytes:
+    """Raises StorageFailed and its kin."""
+    size_bytes = min(CHUNK_BYTES, files.size_bytes - position)
+    with storage_errors(files.log_path):
+        fd = os.open(files.log_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(fd, size_bytes, position)
+            while len(data) < size_bytes:
+                more = os.pread(fd, size_bytes - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        finally:
+            os.close(fd)
+    if len(data) != size_bytes:
+        raise StorageFailed(f"{files.log_path}: shorter than {files.size_bytes} bytes")
+    checksums.add(data)
+    return data
+
+
+def _write_file(path: str, data: bytes) -> None:
+    with storage_errors(path), Path(path).open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_file(path: str) -> None:
+    with storage_errors(path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
