@@ -855,11 +855,11 @@ class Partition(PartitionEnd):
         """
         return await self.tiered.read(offset, max_bytes, self._upper)
 
-    def is_at_hand(self, offset: int) -> bool:
-        """``read`` need not wait for the object store. Else the segment is asked for, and the watchers of commits are
-        told when it has come. Raises why it did not come, Overloaded.
+    def is_at_hand(self, offset: int, epoch: int = NO_EPOCH) -> bool:
+        """``read``, and ``find_epoch_end``, need not wait for the object store. Else what they need is asked for, and the
+        watchers of commits are told when it has come. Raises why it did not come, Overloaded.
         """
-        return self.tiered.is_at_hand(offset)
+        return self.tiered.is_at_hand(offset, epoch)
 
     def tier_came(self) -> None:
         """A segment that was asked for is at hand, or cannot come."""

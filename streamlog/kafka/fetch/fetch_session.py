@@ -347,7 +347,8 @@ class PartitionFetch:
                 offset, end = wanted.fetch_offset, partition.log_end_offset
                 if offset > end:
                     self._check_end(partition, view)
-                if wanted.last_fetched_epoch != NO_EPOCH:
+                at_hand = partition.is_at_hand(offset, wanted.last_fetched_epoch)
+                if at_hand and wanted.last_fetched_epoch != NO_EPOCH:
                     self._diverging = await _divergence(partition, wanted)
                 committed = self._session.reads_committed
                 upper = partition.stable_offset if committed else partition.high_watermark
@@ -357,7 +358,7 @@ class PartitionFetch:
                     if rack:
                         self._preferred = _nearer_replica(self.tp, rack, partition, view)
                     reads = self._preferred == NO_LEADER and wanted_bytes > 0
-                    if reads and partition.is_at_hand(offset):
+                    if reads and at_hand:
                         if committed:
                             records = await self._read_committed(partition, wanted_bytes)
                         else:

@@ -30,6 +30,7 @@ from streamlog.tier.object_layout import ManifestVersion, PartitionPrefix
 
 OPEN_SEGMENTS_MAX: Final = 8
 """Of a partition, of which it is remembered what they say of transactions."""
+NO_OFFSET: Final = -1
 READ_AHEAD_SHARE: Final = 0.5
 """A reader that is so far in a segment will soon want the next one."""
 
@@ -175,6 +176,14 @@ class TieredLog:
             if image is None:
                 raise OffsetOutOfRange(0, self._log.log_start_offset, self._log.log_end_offset)
             context, place = self._store()
+            if not image.version:  # there is none yet
+                self._manifest = TierManifest(
+                    stream_id=place.stream.stream_id,
+                    partition=place.number,
+                    leader_epoch=image.leader_epoch,
+                    log_start_offset=image.log_start_offset,
+                )
+                continue
             version = ManifestVersion(image.leader_epoch, image.version)
             read = await context.storage.read_manifest(place, version)
             if self.image is image:
@@ -219,34 +228,45 @@ class TieredLog:
         """As ``Reader.read_now``; None where it is in the store."""
         return None if self.has(offset) else self._reader.read_now(offset, max_bytes, upper)
 
-    def is_at_hand(self, offset: int) -> bool:
-        """A read need not wait for the store. Else it is asked for; watchers of the partition are told when it has
-        come. Raises why it did not come the last time.
+    def is_at_hand(self, offset: int, epoch: int = NO_EPOCH) -> bool:
+        """A read, and ``epoch_end`` of an epoch, need not wait for the store. Else it is asked for; watchers of the
+        partition are told when it has come. Raises why it did not come the last time.
         """
-        if not self.has(offset):
+        needs_epochs = epoch != NO_EPOCH and not self._knows(epoch)
+        if not self.has(offset) and not needs_epochs:
             return True
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
         context, place = self._store()
         manifest = self.manifest
-        segment = None if manifest is None else manifest.segment_at(offset)
+        if manifest is None:
+            context.want(self, NO_OFFSET)
+            return False
+        if not self.has(offset):
+            return True
+        segment = manifest.segment_at(offset)
         if segment is not None:
             cached = context.storage.cached(place, segment)
             if cached is not None:
                 cached.release()
                 return True
-        first = offset if segment is None else max(segment.base_offset, self.log_start_offset)
-        context.want(self, first)
+        if segment is None:
+            return True  # the read says so
+        context.want(self, max(segment.base_offset, self.log_start_offset))
         return False
 
     async def fetch(self, offset: int) -> CachedSegment | None:
-        """The segment with that offset in the cache; None: it is not in the store any more."""
+        """The segment with that offset in the cache; None: it is not in the store any more. NO_OFFSET: the manifest
+        alone.
+        """
         context, place = self._store()
-        if not self.has(offset):
+        if self.image is None:
             return None
         segment = (await self.read_manifest()).segment_at(offset)
-        return None if segment is None else await context.storage.fetch(place, segment)
+        if segment is None or not self.has(offset):
+            return None
+        return await context.storage.fetch(place, segment)
 
     async def _segment_at(self, offset: int) -> TieredSegment:
         manifest = await self.read_manifest()
@@ -408,13 +428,19 @@ class TieredLog:
 
     async def epoch_end(self, epoch: int, known: EpochEnd) -> EpochEnd:
         """Where ``epoch``, or the last one before it, ends, where the local log knows no more than ``known``."""
-        local = self._log.epochs.entries
-        is_local = known.epoch == epoch or (local and local[0].epoch <= known.epoch < epoch)
-        if self.log_start_offset == self._log.log_start_offset or is_local or epoch == NO_EPOCH:
+        if epoch == NO_EPOCH or self._knows(epoch):
             return known
+        local = self._log.epochs.entries
         epochs = await self._epochs_below(local)
         found = LeaderEpochs(epochs).end_offset_for(epoch, self._log.log_end_offset)
         return known if found.epoch == NO_EPOCH else found
+
+    def _knows(self, epoch: int) -> bool:
+        """The local log does, or there is no more than that."""
+        if self.log_start_offset == self._log.log_start_offset:
+            return True
+        local = self._log.epochs.entries
+        return bool(local) and local[0].epoch <= epoch
 
     async def _epochs_below(self, local: Sequence[EpochStart]) -> list[EpochStart]:
         """Those in the store, and then those of the local log."""
