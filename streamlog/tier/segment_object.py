@@ -97,8 +97,8 @@ class Checksums:
     def decode(cls, data: bytes | memoryview, size_bytes: int, where: str) -> "Checksums":
         """Of a file of ``size_bytes``. Raises CorruptObject."""
         block_bytes = _BLOCK_BYTES.unpack_from(data)[0] if len(data) >= _BLOCK_BYTES.size else 0
-        count = -(-size_bytes // block_bytes) if block_bytes else -1
-        if len(data) != _BLOCK_BYTES.size + 4 * count:
+        count = -(-size_bytes // block_bytes) if block_bytes else 0
+        if not block_bytes or len(data) != _BLOCK_BYTES.size + 4 * count:
             raise CorruptObject(f"{where}: its checksums do not fit its size")
         found = cls(block_bytes)
         found.blocks.extend(struct.unpack_from(f">{count}I", data, _BLOCK_BYTES.size))
