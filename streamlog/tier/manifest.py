@@ -21,6 +21,7 @@ import orjson
 from crc32c import crc32c
 
 from streamlog.errors import BrokenInvariant, CorruptFile, InvalidRequest
+from streamlog.log.layout import LOG_SUFFIX
 from streamlog.log.leader_epochs import EpochStart
 from streamlog.model import NO_EPOCH
 from streamlog.tier.object_layout import ManifestVersion, is_segment_name
@@ -29,6 +30,8 @@ FORMAT: Final = 1
 
 _START: Final = re.compile(rb'\{"crc32c":(\d{1,10}),"manifest":')
 _END: Final = b"}\n"
+_PART_NAME: Final = re.compile(r"\.?[a-z][a-z0-9-]{0,63}")
+"""It becomes part of a file's name."""
 
 
 class SegmentPart(NamedTuple):
@@ -81,6 +84,8 @@ class TieredSegment:
         for part in self.parts:
             if part.position != position or part.size_bytes < 0 or part.name in names:
                 return f"its part {part.name!r} is misplaced, or there twice"
+            if not _PART_NAME.fullmatch(part.name) or part.name == LOG_SUFFIX:
+                return f"a part cannot be called {part.name!r}"
             position, names = part.end_position, {*names, part.name}
         starts = [it.start_offset for it in self.leader_epochs]
         if starts and not self.base_offset <= starts[0] <= starts[-1] < self.end_offset:

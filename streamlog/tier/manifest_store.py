@@ -7,9 +7,12 @@ the newest one counts: what it names is in the store, for it was put after its s
 Orphans are objects that the counting manifest does not name: segments of an upload that a crash or
 a change of leaders has cut off, segments that retention has removed from the manifest, older
 manifests. A list tells when each was written, by the store's clock. An orphan is removed when it is
-older than a grace time, so that an upload that is under way is never taken for one. Manifests that
-are *newer* than the counting one are kept: a leader that was deposed since may still ask for them
-to be accepted. A list that is behind shows fewer orphans, or some that are gone; both do no harm.
+older than a grace time, so that an upload that is under way is never taken for one. A manifest that
+is newer than the counting one is no orphan where the present leader wrote it, and neither is what
+it names: the leader may still ask for it to be accepted. One that an earlier leader wrote will
+never be accepted, and it goes before the segments that only it names: a restore from the bucket
+must not find it without them. A list that is behind shows fewer orphans, or some that are gone;
+both do no harm.
 """
 
 from collections.abc import Sequence
@@ -18,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from crc32c import crc32c
 
-from streamlog.errors import CorruptObject
+from streamlog.errors import CorruptObject, ObjectNotFound
 from streamlog.tier.manifest import TieredSegment, TierManifest
 from streamlog.tier.object_layout import (
     ManifestVersion,
@@ -82,15 +85,31 @@ class ManifestStore:
         return sorted(it for it in versions if it is not None)
 
     async def newest(self, prefix: PartitionPrefix) -> TierManifest | None:
-        """For a restore: the newest one; None: there is none. Raises as ``get``."""
+        """For a restore: the newest one of which all segments are in the store; None: no manifest
+        was ever put. Raises as ``get``, and ObjectNotFound where all lack a segment.
+        """
         versions = await self.versions(prefix)
-        return await self.get(prefix, versions[-1]) if versions else None
+        for version in reversed(versions):
+            manifest = await self.get(prefix, version)
+            if not await self.missing(manifest):
+                return manifest
+        if versions:
+            raise ObjectNotFound(
+                f"{prefix.manifests}: each manifest names segments that are not in the store;"
+                f" {ObjectNotFound.remedy}"
+            )
+        return None
 
     async def missing(self, manifest: TierManifest) -> list[TieredSegment]:
-        """Segments that a list does not show in their size: for checks of what is in the store."""
-        found = await self._store.list(self.prefix(manifest).segments)
-        sizes = {_last(it.path): it.size_bytes for it in found}
-        return [it for it in manifest.segments if sizes.get(it.name) != it.object_bytes]
+        """Segments of which the store does not have all. What a list does not show is asked for."""
+        prefix = self.prefix(manifest)
+        sizes = {_last(it.path): it.size_bytes for it in await self._store.list(prefix.segments)}
+        doubtful = [it for it in manifest.segments if sizes.get(it.name) != it.object_bytes]
+        return [
+            it
+            for it in doubtful
+            if await self._store.size_bytes(prefix.segment(it.name)) != it.object_bytes
+        ]
 
     async def remove_segments(
         self, prefix: PartitionPrefix, segments: Sequence[TieredSegment]
@@ -98,25 +117,39 @@ class ManifestStore:
         """Their objects, which no manifest that counts names any more."""
         await self._store.delete([prefix.segment(it.name) for it in segments])
 
-    async def orphans(self, manifest: TierManifest, *, grace_ms: int, now_ms: int) -> Orphans:
-        """Of the partition of the manifest that counts; ``now_ms``: by the clock of the store."""
+    async def orphans(
+        self, manifest: TierManifest, *, leader_epoch: int, grace_ms: int, now_ms: int
+    ) -> Orphans:
+        """Of the partition of the manifest that counts, for the leader of ``leader_epoch``.
+
+        ``now_ms``: wall clock; ``grace_ms`` must be far more than its difference to the store's.
+        """
         prefix = self.prefix(manifest)
-        named = {it.name for it in manifest.segments}
-        found = [
-            it
-            for it in await self._store.list(prefix.segments)
-            if is_segment_name(_last(it.path)) and _last(it.path) not in named
-        ]
+        listed = await self._store.list(prefix.segments)
+        named, old = {it.name for it in manifest.segments}, []
         for it in await self._store.list(prefix.manifests):
             version = ManifestVersion.parse(_last(it.path))
-            if version is not None and version < manifest.manifest_version:
-                found.append(it)
-        old = tuple(it for it in found if it.modified_ms + grace_ms < now_ms)
-        return Orphans(old, tuple(it for it in found if it not in old))
+            if version is None or version == manifest.manifest_version:
+                continue
+            if version < manifest.manifest_version or version.leader_epoch < leader_epoch:
+                old.append(it)
+            else:
+                named |= {one.name for one in (await self.get(prefix, version)).segments}
+        segments = (it for it in listed if is_segment_name(_last(it.path)))
+        found = [*old, *(it for it in segments if _last(it.path) not in named)]
+        is_old = [it.modified_ms + grace_ms < now_ms for it in found]
+        return Orphans(
+            tuple(it for it, old_enough in zip(found, is_old, strict=True) if old_enough),
+            tuple(it for it, old_enough in zip(found, is_old, strict=True) if not old_enough),
+        )
 
     async def remove_orphans(self, orphans: Orphans) -> None:
-        """Those that are removable. The caller has confirmed that it leads the partition."""
-        await self._store.delete([it.path for it in orphans.removable])
+        """Those that are removable, manifests first. The caller has confirmed that it leads the
+        partition.
+        """
+        paths = [it.path for it in orphans.removable]
+        await self._store.delete([it for it in paths if ManifestVersion.parse(_last(it))])
+        await self._store.delete([it for it in paths if not ManifestVersion.parse(_last(it))])
 
     async def describe(self, prefix: StreamPrefix, config: dict[str, Any]) -> None:
         """Put the description of a stream in place of an older one."""

@@ -168,8 +168,16 @@ class ObjectStore:
         self._workers.shutdown(wait=False)
 
     async def run(self, call: Callable[..., T], *arguments: Any) -> T:
-        """``call`` in a thread of tiered storage."""
-        return await asyncio.get_running_loop().run_in_executor(self._workers, call, *arguments)
+        """``call`` in a thread of tiered storage. A cancellation waits until it has ended: it may be
+        writing a file that is to be removed.
+        """
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._workers, call, *arguments)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
 
     async def create(self, path: str, *parts: bytes | memoryview) -> None:
         """Put a new object of one request, made of ``parts``, durably.
@@ -279,6 +287,18 @@ class ObjectStore:
                 f" before {position + size_bytes}"
             )
         return data
+
+    async def size_bytes(self, path: str) -> int | None:
+        """Of an object; None: there is none. Raises ObjectStoreUnavailable."""
+        import obstore
+
+        async def head() -> int | None:
+            try:
+                return (await obstore.head_async(self._backend, path))["size"]
+            except FileNotFoundError:
+                return None
+
+        return await self._request("head", path, head, gate=self._reads)
 
     async def list(self, prefix: str) -> list[StoredObject]:
         """All objects in the folder ``prefix`` and the folders within, in the order of their names.

@@ -2,9 +2,9 @@
 
 The object begins with the bytes of the ``.log`` file as they lie: what is encrypted stays
 encrypted. The files beside it follow (indexes, the key of an encrypted segment, the state of
-transactions and producers), and at the end a table of checksums: a CRC-32C for each chunk of the
-``.log`` file. So a reader gets all it needs to find a batch with one request for the end of the
-object, and can check each chunk that it reads after that, without the rest.
+transactions and producers), and at the end a table of checksums: a CRC-32C for each block of
+BLOCK_BYTES of the ``.log`` file. So a reader gets all it needs to find a batch with one request for
+the end of the object, and can check each block that it reads after that, without the rest.
 
 Checksums are made from what is read from the local disk, and every byte that comes back is held
 against them. They do not show that the file was good when it was uploaded: its batches have their
@@ -27,13 +27,16 @@ from streamlog.log.leader_epochs import EpochStart
 from streamlog.log.storage.disk import storage_errors
 from streamlog.tier.manifest import SegmentPart, TieredSegment
 from streamlog.tier.object_layout import PartitionPrefix, segment_name
-from streamlog.tier.object_store import CHUNK_BYTES, ObjectStore
+from streamlog.tier.object_store import CHUNK_BYTES, MIB, ObjectStore
 
 CHECKSUMS_PART: Final = "checksums"
 WRONG_CHECKSUM_TRIES: Final = 3
 """So often bytes with a wrong checksum are asked for: they may have been changed on the way."""
 
-_CHUNK_BYTES: Final = struct.Struct(">I")
+BLOCK_BYTES: Final = MIB
+"""What a reader waits for before it gets its first batch. A request may ask for several blocks."""
+
+_BLOCK_BYTES: Final = struct.Struct(">I")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,33 +57,51 @@ class SealedFiles:
 
 
 class Checksums:
-    """The CRC-32C of each chunk of a ``.log`` file, and of all of it."""
+    """The CRC-32C of each block of a ``.log`` file, and of all of it."""
 
-    __slots__ = ("chunk_bytes", "chunks", "whole")
+    __slots__ = ("block_bytes", "blocks", "whole")
 
-    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self.chunk_bytes = chunk_bytes
-        self.chunks: list[int] = []
+    def __init__(self, block_bytes: int = BLOCK_BYTES) -> None:
+        self.block_bytes = block_bytes
+        self.blocks: list[int] = []
         self.whole = 0
 
-    def add(self, chunk: bytes | memoryview) -> None:
-        """The next one."""
-        self.chunks.append(crc32c(chunk))
-        self.whole = crc32c(chunk, self.whole)
+    def add(self, data: bytes | memoryview) -> None:
+        """What comes next: whole blocks, unless it is the end of the file."""
+        self.blocks.extend(self.of(data))
+        self.whole = crc32c(data, self.whole)
+
+    def of(self, data: bytes | memoryview) -> list[int]:
+        """Of each block in ``data``, which begins with one."""
+        view = memoryview(data)
+        return [
+            crc32c(view[start : start + self.block_bytes])
+            for start in range(0, len(view), self.block_bytes)
+        ]
+
+    def fit(self, data: memoryview, first: int) -> bool:
+        """``data`` is what was uploaded from block ``first`` on."""
+        found = self.of(data)
+        return found == self.blocks[first : first + len(found)]
 
     def encode(self) -> bytes:
-        packed = struct.pack(f">{len(self.chunks)}I", *self.chunks)
-        return _CHUNK_BYTES.pack(self.chunk_bytes) + packed
+        packed = struct.pack(f">{len(self.blocks)}I", *self.blocks)
+        return _BLOCK_BYTES.pack(self.block_bytes) + packed
+
+    @staticmethod
+    def encoded_bytes(size_bytes: int) -> int:
+        """Of the table for a file of ``size_bytes``."""
+        return _BLOCK_BYTES.size + 4 * -(-size_bytes // BLOCK_BYTES)
 
     @classmethod
     def decode(cls, data: bytes | memoryview, size_bytes: int, where: str) -> "Checksums":
         """Of a file of ``size_bytes``. Raises CorruptObject."""
-        chunk_bytes = _CHUNK_BYTES.unpack_from(data)[0] if len(data) >= _CHUNK_BYTES.size else 0
-        count = -(-size_bytes // chunk_bytes) if chunk_bytes else -1
-        if len(data) != _CHUNK_BYTES.size + 4 * count:
+        block_bytes = _BLOCK_BYTES.unpack_from(data)[0] if len(data) >= _BLOCK_BYTES.size else 0
+        count = -(-size_bytes // block_bytes) if block_bytes else 0
+        if not block_bytes or len(data) != _BLOCK_BYTES.size + 4 * count:
             raise CorruptObject(f"{where}: its checksums do not fit its size")
-        found = cls(chunk_bytes)
-        found.chunks.extend(struct.unpack_from(f">{count}I", data, _CHUNK_BYTES.size))
+        found = cls(block_bytes)
+        found.blocks.extend(struct.unpack_from(f">{count}I", data, _BLOCK_BYTES.size))
         return found
 
 
@@ -114,9 +135,7 @@ async def upload_segment(
         chunk = await store.run(_read_chunk, files, 0, checksums)
         await store.create(path, chunk, *end_of_object()[1])
     else:
-        # Of a fixed size, whatever is in it: how many chunks there are is known beforehand.
-        count = -(-files.size_bytes // CHUNK_BYTES)
-        table_bytes = _CHUNK_BYTES.size + 4 * count
+        table_bytes = Checksums.encoded_bytes(files.size_bytes)
         object_bytes = files.size_bytes + sum(map(len, beside.values())) + table_bytes
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -163,21 +182,21 @@ async def read_parts(
     raise _corrupt(store, path, problem)
 
 
-async def read_chunk(
+async def read_blocks(
     store: ObjectStore,
     prefix: PartitionPrefix,
     segment: TieredSegment,
     checksums: Checksums,
-    number: int,
+    blocks: range,
 ) -> memoryview:
-    """The chunk of the ``.log`` file with that number, from 0. Raises as ``read_parts``."""
-    path, position = prefix.segment(segment.name), number * checksums.chunk_bytes
-    size_bytes = min(checksums.chunk_bytes, segment.size_bytes - position)
+    """Those blocks of the ``.log`` file with one request. Raises as ``read_parts``."""
+    path, position = prefix.segment(segment.name), blocks.start * checksums.block_bytes
+    end_position = min(blocks.stop * checksums.block_bytes, segment.size_bytes)
     for _ in range(WRONG_CHECKSUM_TRIES):
-        data = await store.read_range(path, position, size_bytes)
-        if await store.run(crc32c, data) == checksums.chunks[number]:
+        data = await store.read_range(path, position, end_position - position)
+        if await store.run(checksums.fit, data, blocks.start):
             return data
-    raise _corrupt(store, path, f"the checksum of its bytes at {position} does not fit")
+    raise _corrupt(store, path, f"the checksum of its bytes from {position} on does not fit")
 
 
 async def download_segment(
@@ -197,9 +216,11 @@ async def download_segment(
             await store.run(_write_file, path, data)
     log_path = stem + LOG_SUFFIX
     await store.run(_write_file, log_path, b"")
-    for number in range(len(checksums.chunks)):
-        chunk = await read_chunk(store, prefix, segment, checksums, number)
-        await store.run(write_at, log_path, chunk, number * checksums.chunk_bytes)
+    step = max(CHUNK_BYTES // checksums.block_bytes, 1)
+    for first in range(0, len(checksums.blocks), step):
+        blocks = range(first, min(first + step, len(checksums.blocks)))
+        read = await read_blocks(store, prefix, segment, checksums, blocks)
+        await store.run(write_at, log_path, read, first * checksums.block_bytes)
     await store.run(_sync_file, log_path)
 
 
