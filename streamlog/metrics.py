@@ -180,23 +180,23 @@ class NodeMetrics:
         self.tier_uploads = Counter(
             "streamlog_tier_uploaded_segments",
             "Segments copied to the object store",
-            registry=registry,
+            registry=r,
         )
         self.tier_uploaded_bytes = Counter(
             "streamlog_tier_uploaded_bytes",
             "Bytes of segments copied to the object store",
-            registry=registry,
+            registry=r,
         )
         self.tier_failures = Counter(
             "streamlog_tier_failures",
             "Attempts to bring a partition to the object store that failed",
             ["error"],
-            registry=registry,
+            registry=r,
         )
         self.tier_orphans = Counter(
             "streamlog_tier_orphans_removed",
             "Objects removed from the object store that no manifest named",
-            registry=registry,
+            registry=r,
         )
         self.log_repairs = Counter(
             "streamlog_log_repairs",

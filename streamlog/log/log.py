@@ -439,8 +439,8 @@ class PartitionLog(LogEnd):
 
     @property
     def known_start(self) -> int:
-        """From there on it is known what is erased, and which transactions are aborted: from the log start, or of a tiered
-        log from where the partition begins.
+        """From there on it is known what is erased, and which transactions are aborted: from the log start, or of a
+        tiered log from where the partition begins.
         """
         return min(self.log_start_offset, self.tier_start)
 

@@ -16,11 +16,11 @@ from streamlog.errors import (
     BrokenInvariant,
     CorruptBatch,
     NotLeader,
+    ObjectStoreUnavailable,
     OffsetOutOfRange,
     StorageFailed,
     StorageFull,
     StreamlogError,
-    ObjectStoreUnavailable,
     Unavailable,
 )
 from streamlog.log.leader_epochs import EpochStart
@@ -277,6 +277,7 @@ class Partition(PartitionEnd):
             self.read_appended,
             expiration_ms=surroundings.defaults.producer_id_expiration_ms,
             first_id=surroundings.first_producer_id,
+            tiered=self.tiered,
         )
         self.erasing = MessageDeletes(
             self.state,
@@ -855,15 +856,13 @@ class Partition(PartitionEnd):
         """
         return await self.tiered.read(offset, max_bytes, self._upper)
 
-    def is_at_hand(self, offset: int, epoch: int = NO_EPOCH) -> bool:
-        """``read``, and ``find_epoch_end``, need not wait for the object store. Else what they need is asked for, and the
-        watchers of commits are told when it has come. Raises why it did not come, Overloaded.
+    def is_at_hand(
+        self, offset: int, max_bytes: int, epoch: int, ready: Callable[[], None]
+    ) -> bool:
+        """``read``, and ``find_epoch_end`` of an epoch, need not wait for the object store; see
+        ``TieredLog.is_at_hand``.
         """
-        return self.tiered.is_at_hand(offset, epoch)
-
-    def tier_came(self) -> None:
-        """A segment that was asked for is at hand, or cannot come."""
-        _tell(self._commit_watchers)
+        return self.tiered.is_at_hand(offset, max_bytes, epoch, ready)
 
     async def read_committed(
         self, offset: int, max_bytes: int
@@ -1007,7 +1006,9 @@ class Partition(PartitionEnd):
         return self.state.epoch_end(epoch)
 
     async def find_epoch_end(self, epoch: int) -> EpochEnd:
-        """The same, also where only the object store has records of it. Raises ObjectStoreUnavailable, CorruptData, too."""
+        """The same, also where only the object store has records of it. Raises ObjectStoreUnavailable, CorruptData,
+        too.
+        """
         return await self.tiered.epoch_end(epoch, self.state.epoch_end(epoch))
 
     def epochs_between(self, start: int, stop: int) -> list[EpochStart]:
@@ -1193,7 +1194,9 @@ class Partition(PartitionEnd):
         if self.config.tiered and target > self.log_start_offset:
             starts = self._surroundings.tier_starts
             if starts is None:
-                raise ObjectStoreUnavailable(f"{self.tp}: this node has no object store: set tier.url")
+                raise ObjectStoreUnavailable(
+                    f"{self.tp}: this node has no object store: set tier.url"
+                )
             await starts.begin_at(self, target)
 
     def begin_at(self, offset: int, *, is_noted_soon: bool = True) -> None:

@@ -439,6 +439,11 @@ class SegmentCache:
         if not entry.pins and self._entries.get(entry.segment.name) is not entry:
             self._remove(entry.directory, entry)
 
+    def is_whole(self, segment: TieredSegment) -> bool:
+        """All of it is here, and may be read without waiting for the store."""
+        entry = self._entries.get(segment.name)
+        return entry is not None and entry.is_whole and entry not in self._loads
+
     def drop(self, segments: Iterable[TieredSegment]) -> None:
         """Segments that the store has no more. A reader that has one pinned keeps its files."""
         for it in segments:

@@ -228,8 +228,8 @@ class PartitionFetch:
     """
 
     __slots__ = (
-        "_aborted", "_awaits_commit", "_diverging", "_error_code", "_is_replica", "_leader", "_partition", "_preferred",
-        "_rests", "_seen", "_session", "_told_high_watermark", "_told_start", "_topic_id", "_watched",
+        "_aborted", "_awaits_commit", "_diverging", "_error_code", "_has_come", "_is_replica", "_leader", "_partition",
+        "_preferred", "_rests", "_seen", "_session", "_told_high_watermark", "_told_start", "_topic_id", "_watched",
         "final", "key", "records", "tp", "wanted",
     )  # fmt: skip
 
@@ -256,6 +256,7 @@ class PartitionFetch:
         self._watched: Partition | None = None  # in the purgatory of it
         self._awaits_commit = False  # in the one for the high watermark, too
         self._aborted: list[wire.AbortedRange] = []  # among the records, where that is asked for
+        self._has_come = False  # what the last look had to wait for
         self._rests = False  # a replica that is watched, and has all there is
 
     def note_position(self) -> None:
@@ -335,6 +336,7 @@ class PartitionFetch:
         self._partition = self._diverging = self._leader = None
         self._error_code, self._preferred, self.final = ErrorCode.none, NO_LEADER, False
         self._aborted = []
+        self._has_come = False
         records: FileSlice | None = None
         wanted = self.wanted
         try:
@@ -347,7 +349,9 @@ class PartitionFetch:
                 offset, end = wanted.fetch_offset, partition.log_end_offset
                 if offset > end:
                     self._check_end(partition, view)
-                at_hand = partition.is_at_hand(offset, wanted.last_fetched_epoch)
+                at_hand = partition.is_at_hand(
+                    offset, max(wanted_bytes, 1), wanted.last_fetched_epoch, self._came
+                )
                 if at_hand and wanted.last_fetched_epoch != NO_EPOCH:
                     self._diverging = await _divergence(partition, wanted)
                 committed = self._session.reads_committed
@@ -454,6 +458,9 @@ class PartitionFetch:
         partition = self._partition
         if partition is None or self._session.closed:
             return
+        if self._has_come:
+            self.become_due()
+            return
         if partition is not self._watched:
             self.unwatch()  # another log, under the same name
             self._watched = partition
@@ -474,6 +481,11 @@ class PartitionFetch:
         if self._watched is not None:
             self._watched.remove_watcher(self.become_due)
             self.become_due()
+
+    def _came(self) -> None:
+        """What the last look has asked the object store for is there, or cannot come."""
+        self._has_come = True
+        self.unwatch()
 
     def become_due(self) -> None:
         """The partition has changed, and has let go of the watcher."""

@@ -141,8 +141,8 @@ async def _find_offset(
 
 
 def _tiered_offset(partition: Partition, asked: int) -> int:
-    """Of the last record in the object store, or of the first one that is not there; of a stream that is not tiered both
-    are unknown.
+    """Of the last record in the object store, or of the first one that is not there; of a stream that is not tiered
+    both are unknown.
     """
     if not partition.config.tiered:
         return UNKNOWN

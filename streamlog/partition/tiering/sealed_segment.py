@@ -55,7 +55,9 @@ def make_ready(
     with storage_errors(segment.path):
         damages = segment.recheck(_no_pause)
         if damages:
-            raise SegmentDamaged(f"{segment.path}: offset {damages[0].offset}: {damages[0].problem}")
+            raise SegmentDamaged(
+                f"{segment.path}: offset {damages[0].offset}: {damages[0].problem}"
+            )
         producers = _producers_of(segment, start)
         temporary: tuple[str, ...] = ()
         log_path, size_bytes = segment.path, segment.size_bytes
@@ -98,7 +100,9 @@ def _producers_of(segment: Segment, start: int) -> bytes:
 
 
 def _copy_end(segment: Segment, start: int, disk: Disk) -> tuple[str, ...]:
-    """Into files beside it, which a start removes. Raises OSError, and CorruptBatch where no batch begins at ``start``."""
+    """Into files beside it, which a start removes. Raises OSError, and CorruptBatch where no batch begins at
+    ``start``.
+    """
     folder = str(PurePath(segment.path).parent)
     stem = f"{folder}/{segment_stem(start)}.tier"
     position, base_offset = segment.locate(start)

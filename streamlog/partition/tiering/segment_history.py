@@ -1,7 +1,7 @@
 """What the object of a segment says beside its files: which transactions were aborted, and what its producers did.
 
-The local log knows both of what it has: of all records, once it has read them. What is in the store alone would have to be
-fetched whole for it. So the parts below are written when a segment is sealed for good, and all of it is decided.
+The local log knows both of what it has: of all records, once it has read them. What is in the store alone would have to
+be fetched whole for it. So the parts below are written when a segment is sealed for good, and all of it is decided.
 
 - ``.transactions``: JSON; the aborted transactions with records in the segment, and offsets that are no messages.
 - ``.producers``: for each producer the headers of its last batches in the segment, and its last marker.

@@ -1,7 +1,7 @@
 """Moves sealed segments of the partitions that this node leads to the object store (Kafka's RemoteLogManager).
 
-Each led partition of a tiered stream has one task at a time, every ``tier.interval_ms`` and when something is asked of it.
-What it does, in this order, and what a crash leaves between two steps:
+Each led partition of a tiered stream has one task at a time, every ``tier.interval_ms`` and when something is asked of
+it. What it does, in this order, and what a crash leaves between two steps:
 
 1. The metadata quorum learns that the partition is tiered: version 0. From then on it alone moves the log start.
 2. A segment's object is put. A crash leaves an orphan.
@@ -86,19 +86,24 @@ SWEEPS_MIN_S: Final = 1.0
 
 
 class TierUploads(TierStorage, Protocol):
-    """The object store, as the leader's work needs it. Raises ObjectStoreUnavailable."""
+    """The object store, as the leader's work needs it: ``object_storage.ObjectStorage``. Raises
+    ObjectStoreUnavailable.
+    """
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
 
     async def upload(
         self, place: PartitionPrefix, files: SealedFiles, *, leader_epoch: int, upload_id: UUID
     ) -> TieredSegment: ...
-    async def put_manifest(self, place: PartitionPrefix, manifest: TierManifest) -> None:
+    async def put_manifest(self, manifest: TierManifest) -> None:
         """Raises ObjectExists where there is another one of that version."""
 
     async def remove_segments(
         self, place: PartitionPrefix, segments: Iterable[TieredSegment]
     ) -> None: ...
     async def remove_orphans(
-        self, place: PartitionPrefix, manifest: TierManifest, *, grace_ms: int, now_ms: int
+        self, manifest: TierManifest, *, leader_epoch: int, grace_ms: int, now_ms: int
     ) -> int:
         """How many old ones there were."""
 
@@ -313,7 +318,7 @@ class TierManager:
         granted = await self._cluster.request(command)
         work.unanswered = None
         (verdict,) = granted.result["verdicts"]
-        is_granted = verdict == "granted"
+        is_granted = bool(verdict == "granted")
         if is_granted and proposal.manifest is not None:
             partition.tiered.wrote_manifest(proposal.manifest)
         return is_granted
@@ -382,11 +387,11 @@ class TierManager:
         self, partition: Partition, work: _Work, manifest: TierManifest
     ) -> TierManifest:
         """Put it, and have it accepted. Raises NotLeader where it is not."""
-        storage, place = self._store(partition)
+        storage, _ = self._store(partition)
         if work.put is not None and work.put.manifest_version == manifest.manifest_version:
             manifest = work.put  # as it is in the store, whatever was to be said since
         try:
-            await storage.put_manifest(place, manifest)
+            await storage.put_manifest(manifest)
         except ObjectExists:
             raise NotLeader(f"{partition.tp}: this epoch has that manifest already") from None
         work.put = manifest
@@ -512,9 +517,7 @@ class TierManager:
         if image is None or not self._may_tend(partition):
             return manifest
         behind = max(manifest.end_offset, log.log_start_offset)
-        local_bytes = sum(
-            it.size_bytes for it in log.segments if it.base_offset >= behind
-        )
+        local_bytes = sum(it.size_bytes for it in log.segments if it.base_offset >= behind)
         start = expired_start(
             manifest,
             log.settings,
@@ -592,7 +595,9 @@ class TierManager:
         grace_ms = self._settings.orphan_grace_ms
         found = dict(await self._storage.streams(cluster_id))
         known = self._cluster.image.names
-        missing = {it.stream_id: newest for it, newest in found.items() if it.stream_id.bytes not in known}
+        missing = {
+            it.stream_id: newest for it, newest in found.items() if it.stream_id.bytes not in known
+        }
         self._missing = {it: self._missing.get(it, now_ms) for it in missing}
         for stream_id, newest_ms in missing.items():
             since_ms = max(self._missing[stream_id], newest_ms)
@@ -607,7 +612,7 @@ class TierManager:
                 await self._remove_orphans_of(partition)
 
     async def _remove_orphans_of(self, partition: Partition) -> None:
-        storage, place = self._store(partition)
+        storage, _ = self._store(partition)
         work = self._work_of(partition)
         async with work.turn:
             await self._settle_unanswered(partition, work)
@@ -625,7 +630,10 @@ class TierManager:
             if not await self._ask(partition, work, _Proposal(change, None)):
                 return
             count = await storage.remove_orphans(
-                place, manifest, grace_ms=self._settings.orphan_grace_ms, now_ms=wall_ms()
+                manifest,
+                leader_epoch=change.leader_epoch,
+                grace_ms=self._settings.orphan_grace_ms,
+                now_ms=wall_ms(),
             )
         if count:
             self._metrics.tier_orphans.inc(count)
@@ -654,5 +662,3 @@ class TierLag(NamedTuple):
     offsets: int
     segments: int
     size_bytes: int
-
-

@@ -17,8 +17,8 @@ def expired_start(
 ) -> int:
     """Where the partition begins once the segments in the store are gone that the stream's limits no longer keep.
 
-    ``start``: where it begins now; ``local_bytes``: of what follows behind the manifest's end. Whole segments go, so that
-    what stays is at least what a limit says. One whose times are not known is not too old.
+    ``start``: where it begins now; ``local_bytes``: of what follows behind the manifest's end. Whole segments go, so
+    that what stays is at least what a limit says. One whose times are not known is not too old.
     """
     left_bytes = manifest.bytes_from(0) + local_bytes
     for segment in manifest.segments:
@@ -42,8 +42,8 @@ def shared_end(
 ) -> int:
     """Up to where the store has the same records as the leader's log, of ``local`` leader epochs.
 
-    They differ after an unclean election alone: the new leader lacks records that were committed, and has others in their
-    place. Two logs that have records of one epoch are the same up to its end in the shorter one (KIP-320).
+    They differ after an unclean election alone: the new leader lacks records that were committed, and has others in
+    their place. Two logs that have records of one epoch are the same up to its end in the shorter one (KIP-320).
     """
     if manifest.end_offset <= local_start:
         return manifest.end_offset

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from streamlog.errors import OffsetOutOfRange, ObjectStoreUnavailable
+from streamlog.errors import (
+    CorruptData,
+    ObjectStoreUnavailable,
+    OffsetOutOfRange,
+    StreamlogError,
+)
+from streamlog.log.encryption.key_file import scope_of
 from streamlog.log.leader_epochs import EpochStart, LeaderEpochs
 from streamlog.log.log import NOT_TIERED, PartitionLog
 from streamlog.log.segment.file_slice import FileSlice
@@ -20,7 +26,7 @@ from streamlog.metadata.image.image_types import TierImage
 from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
 from streamlog.partition.reader import Reader
 from streamlog.partition.tiering.segment_history import (
-    KEY_PART,
+    PRODUCERS_PART,
     TRANSACTIONS_PART,
     SegmentTransactions,
     decode_transactions,
@@ -30,32 +36,38 @@ from streamlog.tier.object_layout import ManifestVersion, PartitionPrefix
 
 OPEN_SEGMENTS_MAX: Final = 8
 """Of a partition, of which it is remembered what they say of transactions."""
-NO_OFFSET: Final = -1
-READ_AHEAD_SHARE: Final = 0.5
-"""A reader that is so far in a segment will soon want the next one."""
+READY_MAX: Final = 1_000
+"""Offsets of a partition that fetches have asked for and not read yet."""
+PARTS_AT_ONCE: Final = 8
+"""Requests for what segments say of producers."""
 
 
-class CachedSegment(Protocol):
-    """A segment's files in the local cache; they stay until it is released."""
+class PinnedSegment(Protocol):
+    """``tier.segment_cache.CachedSegment``."""
 
-    @property
-    def stem_path(self) -> str:
-        """Without the suffixes of its files."""
+    stem_path: str
 
-    def release(self) -> None:
-        """May be called again."""
+    def opened(self, pool: FilePool, interval_bytes: int) -> Segment: ...
+    async def prepare(self, offset: int, max_bytes: int) -> None: ...
+    async def prepare_all(self) -> None: ...
+    def part(self, name: str) -> bytes: ...
 
 
 class TierStorage(Protocol):
-    """The object store and the local cache, as reads need them. Raises ObjectStoreUnavailable, CorruptData, StorageFailed."""
+    """The object store and the local cache, as reads need them. Raises ObjectStoreUnavailable, CorruptData, Overloaded,
+    StorageFailed.
+    """
 
     async def read_manifest(
         self, place: PartitionPrefix, version: ManifestVersion
     ) -> TierManifest: ...
-    def cached(self, place: PartitionPrefix, segment: TieredSegment) -> CachedSegment | None:
-        """None: it has to be fetched first."""
+    def is_whole(self, segment: TieredSegment) -> bool:
+        """All of it is in the cache."""
 
-    async def fetch(self, place: PartitionPrefix, segment: TieredSegment) -> CachedSegment: ...
+    async def pin(self, place: PartitionPrefix, segment: TieredSegment) -> PinnedSegment:
+        """In the cache, until ``unpin``; its bytes come when they are prepared."""
+
+    def unpin(self, pinned: PinnedSegment) -> None: ...
     async def read_part(self, place: PartitionPrefix, segment: TieredSegment, name: str) -> bytes:
         """b"" where its object has none of that name."""
 
@@ -68,8 +80,8 @@ class TierContext:
     storage: TierStorage
     files: FilePool
     """Of the cache."""
-    want: "Callable[[TieredLog, int], None]"
-    """Has the segment with that offset fetched soon; see ``ColdReads``."""
+    want: "Callable[[TieredLog, int, int, Callable[[], None]], None]"
+    """Has what a read of so many bytes from an offset on needs fetched soon; see ``ColdReads.want``."""
 
 
 class _OpenSegment(NamedTuple):
@@ -81,7 +93,7 @@ class TieredLog:
     """On the event loop. Of a stream that is not tiered it is the local log alone."""
 
     __slots__ = (
-        "_context", "_log", "_manifest", "_open", "_reader", "_start_time", "_workers", "failure", "image", "place",
+        "_context", "_log", "_manifest", "_open", "_reader", "_ready", "_start_time", "_workers", "image", "place",
         "tp",
     )  # fmt: skip
 
@@ -100,14 +112,14 @@ class TieredLog:
         self.place = place
         self.image: TierImage | None = None
         """As the metadata say; None: nothing was ever in the store."""
-        self.failure: Exception | None = None
-        """Why the last segment that a fetch waited for did not come, until that is told."""
         self._log = log
         self._reader = reader
         self._workers = workers
         self._context = context
         self._manifest: TierManifest | None = None
         """The last one that was read."""
+        self._ready: dict[int, StreamlogError | None] = {}
+        """Offsets that were wanted and have come, or why they cannot, until they are read."""
         self._open: dict[str, _OpenSegment] = {}
         """By the name of their objects; the one that was used last is the last."""
         self._start_time: tuple[int, TimedOffset] | None = None
@@ -122,9 +134,7 @@ class TieredLog:
         self._log.tier_start = NOT_TIERED if image is None else image.log_start_offset
         if image is not None and self._manifest is not None:
             first = image.log_start_offset
-            gone = [
-                name for name, it in self._open.items() if it.segment.next_offset <= first
-            ]
+            gone = [name for name, it in self._open.items() if it.segment.next_offset <= first]
             for name in gone:
                 del self._open[name]
         return self.log_start_offset != before
@@ -228,45 +238,55 @@ class TieredLog:
         """As ``Reader.read_now``; None where it is in the store."""
         return None if self.has(offset) else self._reader.read_now(offset, max_bytes, upper)
 
-    def is_at_hand(self, offset: int, epoch: int = NO_EPOCH) -> bool:
-        """A read, and ``epoch_end`` of an epoch, need not wait for the store. Else it is asked for; watchers of the
-        partition are told when it has come. Raises why it did not come the last time.
+    def is_at_hand(
+        self, offset: int, max_bytes: int, epoch: int, ready: Callable[[], None]
+    ) -> bool:
+        """A read of so many bytes, and ``epoch_end`` of an epoch, need not wait for the store. Else what they need is
+        fetched, and ``ready`` is called when it has come. Raises why it did not come, Overloaded.
         """
         needs_epochs = epoch != NO_EPOCH and not self._knows(epoch)
         if not self.has(offset) and not needs_epochs:
             return True
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            raise failure
-        context, place = self._store()
-        manifest = self.manifest
-        if manifest is None:
-            context.want(self, NO_OFFSET)
-            return False
-        if not self.has(offset):
+        if offset in self._ready:
+            error = self._ready.pop(offset)
+            if error is not None:
+                raise error
             return True
-        segment = manifest.segment_at(offset)
-        if segment is not None:
-            cached = context.storage.cached(place, segment)
-            if cached is not None:
-                cached.release()
+        context, _ = self._store()
+        manifest = self.manifest
+        if manifest is not None:
+            segment = manifest.segment_at(offset)
+            if not self.has(offset) or segment is None or context.storage.is_whole(segment):
                 return True
-        if segment is None:
-            return True  # the read says so
-        context.want(self, max(segment.base_offset, self.log_start_offset))
+        context.want(self, offset, max_bytes, ready)
         return False
 
-    async def fetch(self, offset: int) -> CachedSegment | None:
-        """The segment with that offset in the cache; None: it is not in the store any more. NO_OFFSET: the manifest
-        alone.
-        """
+    def came(self, offset: int, error: StreamlogError | None) -> None:
+        """What was wanted is there, or cannot come."""
+        while len(self._ready) >= READY_MAX:  # of fetches that did not come again
+            del self._ready[next(iter(self._ready))]
+        self._ready[offset] = error
+
+    async def prepare(self, offset: int, max_bytes: int) -> PinnedSegment | None:
+        """Have there what a read needs; None: it is not in the store, or not any more."""
         context, place = self._store()
         if self.image is None:
             return None
-        segment = (await self.read_manifest()).segment_at(offset)
-        if segment is None or not self.has(offset):
+        tiered = (await self.read_manifest()).segment_at(offset)
+        if tiered is None or not self.has(offset):
             return None
-        return await context.storage.fetch(place, segment)
+        pinned = await context.storage.pin(place, tiered)
+        try:
+            await pinned.prepare(offset, max_bytes)
+        except BaseException:
+            context.storage.unpin(pinned)
+            raise
+        return pinned
+
+    def unpin(self, pinned: PinnedSegment) -> None:
+        """What ``prepare`` has pinned."""
+        context, _ = self._store()
+        context.storage.unpin(pinned)
 
     async def _segment_at(self, offset: int) -> TieredSegment:
         manifest = await self.read_manifest()
@@ -280,38 +300,29 @@ class TieredLog:
         self._reader.check_open()
         tiered = await self._segment_at(offset)
         context, place = self._store()
-        cached = context.storage.cached(place, tiered)
-        if cached is None:
-            cached = await context.storage.fetch(place, tiered)
         try:
-            segment = (await self._opened(tiered, cached)).segment
-            with storage_errors(segment.path):
-                part = segment.slice(offset, max_bytes, segment.next_offset)
-        finally:
-            cached.release()
-        if part.position + len(part) > segment.size_bytes * READ_AHEAD_SHARE:
-            self._read_ahead(tiered)
+            pinned = await context.storage.pin(place, tiered)
+            try:
+                await pinned.prepare(offset, max_bytes)
+                segment = (await self._opened(tiered, pinned)).segment
+                with storage_errors(segment.path):
+                    part = segment.slice(offset, max_bytes, segment.next_offset)
+            finally:
+                context.storage.unpin(pinned)
+        except CorruptData:
+            if self.has(offset):
+                raise
+            # Retention was quicker, here or in the store.
+            start, end = self.log_start_offset, self._log.log_end_offset
+            raise OffsetOutOfRange(offset, start, end) from None
         self._reader.check_open()
         return await self._reader.decrypted(part) if part.is_encrypted else part
 
-    def _read_ahead(self, tiered: TieredSegment) -> None:
-        context, place = self._store()
-        manifest = self.manifest
-        following = None if manifest is None else manifest.segment_after(tiered)
-        if following is None or not self.has(following.base_offset):
-            return
-        cached = context.storage.cached(place, following)
-        if cached is None:
-            context.want(self, following.base_offset)
-        else:
-            cached.release()
-
-    async def _opened(self, tiered: TieredSegment, cached: CachedSegment) -> _OpenSegment:
-        """Of a segment whose files are pinned."""
+    async def _opened(self, tiered: TieredSegment, pinned: PinnedSegment) -> _OpenSegment:
         known = self._open.pop(tiered.name, None)
-        if known is None or known.segment.stem_path != cached.stem_path:
+        if known is None or known.segment.stem_path != pinned.stem_path:
             known = await asyncio.get_running_loop().run_in_executor(
-                self._workers, self._open_files, tiered, cached.stem_path
+                self._workers, self._open_files, tiered, pinned
             )
             erased = known.transactions.erased
             if erased:
@@ -321,25 +332,20 @@ class TieredLog:
             del self._open[next(iter(self._open))]
         return known
 
-    def _open_files(self, tiered: TieredSegment, stem_path: str) -> _OpenSegment:
+    def _open_files(self, tiered: TieredSegment, pinned: PinnedSegment) -> _OpenSegment:
         """Blocking. The cache has checked the bytes."""
-        context, _ = self._store()
-        segment = Segment(
-            context.files,
-            stem_path,
-            base_offset=tiered.base_offset,
-            next_offset=tiered.end_offset,
-            size_bytes=tiered.size_bytes,
-            interval_bytes=self._log.settings.index_interval_bytes,
-            has_key=tiered.part(KEY_PART) is not None,
-        )
-        segment.unverified_bytes = 0
-        segment.max_timestamp_ms = tiered.max_timestamp_ms
+        context, place = self._store()
+        directory = pinned.stem_path.rpartition("/")[0]
+        scope = scope_of(place.stream.stream_id, place.number)
+        context.files.bind_keys(directory, scope)
+        try:
+            segment = pinned.opened(context.files, self._log.settings.index_interval_bytes)
+        finally:
+            context.files.release_keys(directory, scope)
+        data = pinned.part(TRANSACTIONS_PART)
         transactions = SegmentTransactions()
-        if tiered.part(TRANSACTIONS_PART) is not None:
-            path = stem_path + TRANSACTIONS_PART
-            with storage_errors(path):
-                transactions = decode_transactions(context.files.disk.read_small(path), path)
+        if data:
+            transactions = decode_transactions(data, tiered.name)
         return _OpenSegment(segment, transactions)
 
     def aborted_between(self, start: int, end: int) -> list[AbortedTransaction] | None:
@@ -397,9 +403,7 @@ class TieredLog:
         if start >= stop:
             return None
         manifest = await self.read_manifest()
-        there = [
-            it for it in manifest.segments if it.end_offset > start and it.base_offset < stop
-        ]
+        there = [it for it in manifest.segments if it.end_offset > start and it.base_offset < stop]
         best = max(there, key=lambda it: it.max_timestamp_ms, default=None)
         if best is None or best.max_timestamp_ms <= than_ms:
             return None
@@ -414,15 +418,42 @@ class TieredLog:
         self, tiered: TieredSegment, search: Callable[[Segment], TimedOffset | None]
     ) -> TimedOffset | None:
         context, place = self._store()
-        cached = await context.storage.fetch(place, tiered)
+        pinned = await context.storage.pin(place, tiered)
         try:
-            opened = await self._opened(tiered, cached)
+            # Times may go back in a segment: then a search reads more than its indexes tell.
+            await pinned.prepare_all()
+            opened = await self._opened(tiered, pinned)
             with storage_errors(opened.segment.path):
                 return await asyncio.get_running_loop().run_in_executor(
                     self._workers, search, opened.segment
                 )
         finally:
-            cached.release()
+            context.storage.unpin(pinned)
+
+    # Of producers
+
+    async def producers_since(self, since_ms: int) -> list[bytes]:
+        """What the objects of segments that are younger say of their producers, as far as they are in the store alone;
+        see ``segment_history``. In the order of the log.
+        """
+        start, stop = self.log_start_offset, self._log.log_start_offset
+        if start >= stop:
+            return []
+        manifest = await self.read_manifest()
+        context, place = self._store()
+        young = [
+            it
+            for it in manifest.segments
+            if it.base_offset < stop and it.end_offset > start and it.max_timestamp_ms >= since_ms
+        ]
+        found: list[bytes] = []
+        for at in range(0, len(young), PARTS_AT_ONCE):
+            reads = (
+                context.storage.read_part(place, it, PRODUCERS_PART)
+                for it in young[at : at + PARTS_AT_ONCE]
+            )
+            found += await asyncio.gather(*reads)
+        return found
 
     # By leader epoch
 

@@ -1,0 +1,144 @@
+"""Tiered storage with node processes and stock Kafka clients: what retention has removed from the disks is still read."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from tools.nodes.cluster import Cluster, NoNats
+from tools.nodes.node_process import NodeProcess, Settings
+from tools.nodes.server_process import wait_until
+
+TOPIC = "flights"
+COUNT = 3_000
+VALUE_BYTES = 200
+CONFIGS = {
+    "remote.storage.enable": "true",
+    "local.retention.ms": "100",
+    "segment.bytes": "32768",
+    "streamlog.duplicate_window_ms": "100",
+}
+
+
+def settings_of(folder: Path) -> Settings:
+    return {
+        "nats_listen": {},
+        "log": {"retention_check_ms": 100},
+        "tier": {
+            "url": (folder / "bucket").as_uri(),
+            "interval_ms": 50,
+            "orphan_grace_ms": 1_000,
+        },
+    }
+
+
+def value(number: int) -> bytes:
+    return (b"%08d-" % number).ljust(VALUE_BYTES, b"x")
+
+
+def create(kafka: str, replicas: int = 1, **configs: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    topic = NewTopic(TOPIC, 1, replicas, config={**CONFIGS, **configs})
+    admin.create_topics([topic])[TOPIC].result(30)
+
+
+def produce(kafka: str, first: int, end: int, **settings: Any) -> None:
+    """All acknowledged."""
+    failed: list[Any] = []
+    producer = Producer(
+        {"bootstrap.servers": kafka, "linger.ms": 1, "batch.size": 4096, **settings}
+    )
+    for number in range(first, end):
+        producer.produce(TOPIC, value(number), on_delivery=lambda err, _: err and failed.append(err))
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert failed == []
+
+
+def consume(kafka: str, first: int, count: int, **settings: Any) -> list[tuple[int, bytes]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            **settings,
+        }
+    )
+    found: list[tuple[int, bytes]] = []
+    deadline = time.monotonic() + 60
+    try:
+        consumer.assign([TopicPartition(TOPIC, 0, first)])
+        while len(found) < count and time.monotonic() < deadline:
+            for message in consumer.consume(500, timeout=1.0):
+                assert message.error() is None, message.error()
+                found.append((message.offset(), message.value()))
+    finally:
+        consumer.close()
+    return found
+
+
+def listed(kafka: str, spec: OffsetSpec) -> int:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    asked = admin.list_offsets({TopicPartition(TOPIC, 0): spec})
+    return int(next(iter(asked.values())).result(30).offset)
+
+
+def local_segments(node: NodeProcess) -> list[int]:
+    folder = node.data_dir / "streams" / TOPIC / "0"
+    return sorted(int(it.stem) for it in folder.glob("*.log"))
+
+
+def tiered_objects(folder: Path) -> list[Path]:
+    return sorted((folder / "bucket").glob("*/*/0/segments/*"))
+
+
+def until_front_is_gone(node: NodeProcess, offset: int) -> None:
+    wait_until(lambda: local_segments(node)[0] > offset, 60)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeProcess]:
+    with Cluster(tmp_path, nodes=1, settings=settings_of(tmp_path), nats=NoNats()) as cluster:
+        yield cluster[1]
+
+
+def test_records_are_read_from_the_store_once_they_are_gone_here(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    create(node.kafka)
+    produce(node.kafka, 0, COUNT)
+    until_front_is_gone(node, COUNT // 2)
+    assert len(tiered_objects(tmp_path)) > 5
+    assert listed(node.kafka, OffsetSpec.earliest()) == 0
+    expected = [(number, value(number)) for number in range(COUNT)]
+    assert consume(node.kafka, 0, COUNT) == expected
+    assert consume(node.kafka, 777, 10)[0] == (777, value(777))
+    node.stop()
+    node.start()
+    assert listed(node.kafka, OffsetSpec.earliest()) == 0
+    assert consume(node.kafka, 0, COUNT) == expected
+
+
+def test_a_kill_in_the_middle_loses_nothing(node: NodeProcess, tmp_path: Path) -> None:
+    create(node.kafka)
+    sent = 0
+    for _ in range(4):
+        produce(node.kafka, sent, sent + 800)
+        sent += 800
+        node.kill()
+        node.start()
+    until_front_is_gone(node, sent // 2)
+    assert consume(node.kafka, 0, sent) == [(number, value(number)) for number in range(sent)]
+
+
+def test_a_deleted_topic_leaves_nothing_in_the_store(node: NodeProcess, tmp_path: Path) -> None:
+    create(node.kafka)
+    produce(node.kafka, 0, 1_000)
+    wait_until(lambda: bool(tiered_objects(tmp_path)), 30)
+    AdminClient({"bootstrap.servers": node.kafka}).delete_topics([TOPIC])[TOPIC].result(30)
+    wait_until(lambda: not [it for it in (tmp_path / "bucket").glob("**/*") if it.is_file()], 60)
