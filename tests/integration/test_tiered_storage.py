@@ -1,4 +1,6 @@
-"""Tiered storage with node processes and stock Kafka clients: what retention has removed from the disks is still read."""
+"""Tiered storage with node processes and stock Kafka clients: what retention has removed from the disks is still
+read.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -53,7 +55,9 @@ def produce(kafka: str, first: int, end: int, **settings: Any) -> None:
         {"bootstrap.servers": kafka, "linger.ms": 1, "batch.size": 4096, **settings}
     )
     for number in range(first, end):
-        producer.produce(TOPIC, value(number), on_delivery=lambda err, _: err and failed.append(err))
+        producer.produce(
+            TOPIC, value(number), on_delivery=lambda err, _: err and failed.append(err)
+        )
         producer.poll(0)
     assert producer.flush(60) == 0
     assert failed == []
@@ -140,5 +144,6 @@ def test_a_deleted_topic_leaves_nothing_in_the_store(node: NodeProcess, tmp_path
     create(node.kafka)
     produce(node.kafka, 0, 1_000)
     wait_until(lambda: bool(tiered_objects(tmp_path)), 30)
-    AdminClient({"bootstrap.servers": node.kafka}).delete_topics([TOPIC])[TOPIC].result(30)
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    admin.delete_topics([TOPIC])[TOPIC].result(30)
     wait_until(lambda: not [it for it in (tmp_path / "bucket").glob("**/*") if it.is_file()], 60)

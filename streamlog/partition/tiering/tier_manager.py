@@ -6,7 +6,8 @@ it. What it does, in this order, and what a crash leaves between two steps:
 1. The metadata quorum learns that the partition is tiered: version 0. From then on it alone moves the log start.
 2. A segment's object is put. A crash leaves an orphan.
 3. A manifest that names it is put, as the next version of this leader epoch. A crash leaves two orphans.
-4. The controller accepts the manifest, if this node leads in that epoch and the version before it still counts. From now
+4. The controller accepts the manifest, if this node leads in that epoch and the version before it still counts. From
+now
    on local retention may remove the segment on all replicas.
 5. Log starts move: the controller first, then the logs. A manifest without what is below is put and accepted, and then
    the objects go. A crash leaves orphans.
