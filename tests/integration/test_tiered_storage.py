@@ -3,9 +3,9 @@ read.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -16,6 +16,7 @@ from tools.nodes.node_process import NodeProcess, Settings
 from tools.nodes.server_process import wait_until
 
 TOPIC = "flights"
+EARLIEST: Any = cast("Any", OffsetSpec).earliest()
 COUNT = 3_000
 VALUE_BYTES = 200
 CONFIGS = {
@@ -51,19 +52,22 @@ def create(kafka: str, replicas: int = 1, **configs: str) -> None:
 def produce(kafka: str, first: int, end: int, **settings: Any) -> None:
     """All acknowledged."""
     failed: list[Any] = []
+
+    def told(error: Any, _message: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
     producer = Producer(
         {"bootstrap.servers": kafka, "linger.ms": 1, "batch.size": 4096, **settings}
     )
     for number in range(first, end):
-        producer.produce(
-            TOPIC, value(number), on_delivery=lambda err, _: err and failed.append(err)
-        )
+        producer.produce(TOPIC, value(number), on_delivery=told)
         producer.poll(0)
     assert producer.flush(60) == 0
     assert failed == []
 
 
-def consume(kafka: str, first: int, count: int, **settings: Any) -> list[tuple[int, bytes]]:
+def consume(kafka: str, first: int, count: int, **settings: Any) -> list[tuple[Any, Any]]:
     consumer = Consumer(
         {
             "bootstrap.servers": kafka,
@@ -73,7 +77,7 @@ def consume(kafka: str, first: int, count: int, **settings: Any) -> list[tuple[i
             **settings,
         }
     )
-    found: list[tuple[int, bytes]] = []
+    found: list[tuple[Any, Any]] = []
     deadline = time.monotonic() + 60
     try:
         consumer.assign([TopicPartition(TOPIC, 0, first)])
@@ -86,7 +90,7 @@ def consume(kafka: str, first: int, count: int, **settings: Any) -> list[tuple[i
     return found
 
 
-def listed(kafka: str, spec: OffsetSpec) -> int:
+def listed(kafka: str, spec: Any) -> int:
     admin = AdminClient({"bootstrap.servers": kafka})
     asked = admin.list_offsets({TopicPartition(TOPIC, 0): spec})
     return int(next(iter(asked.values())).result(30).offset)
@@ -102,7 +106,7 @@ def tiered_objects(folder: Path) -> list[Path]:
 
 
 def until_front_is_gone(node: NodeProcess, offset: int) -> None:
-    wait_until(lambda: local_segments(node)[0] > offset, 60)
+    wait_until(lambda: local_segments(node)[0] > offset, "the front is gone here", 60)
 
 
 @pytest.fixture
@@ -118,13 +122,13 @@ def test_records_are_read_from_the_store_once_they_are_gone_here(
     produce(node.kafka, 0, COUNT)
     until_front_is_gone(node, COUNT // 2)
     assert len(tiered_objects(tmp_path)) > 5
-    assert listed(node.kafka, OffsetSpec.earliest()) == 0
+    assert listed(node.kafka, EARLIEST) == 0
     expected = [(number, value(number)) for number in range(COUNT)]
     assert consume(node.kafka, 0, COUNT) == expected
     assert consume(node.kafka, 777, 10)[0] == (777, value(777))
     node.stop()
     node.start()
-    assert listed(node.kafka, OffsetSpec.earliest()) == 0
+    assert listed(node.kafka, EARLIEST) == 0
     assert consume(node.kafka, 0, COUNT) == expected
 
 
@@ -143,7 +147,11 @@ def test_a_kill_in_the_middle_loses_nothing(node: NodeProcess, tmp_path: Path) -
 def test_a_deleted_topic_leaves_nothing_in_the_store(node: NodeProcess, tmp_path: Path) -> None:
     create(node.kafka)
     produce(node.kafka, 0, 1_000)
-    wait_until(lambda: bool(tiered_objects(tmp_path)), 30)
+    wait_until(lambda: bool(tiered_objects(tmp_path)), "something is copied", 30)
     admin = AdminClient({"bootstrap.servers": node.kafka})
     admin.delete_topics([TOPIC])[TOPIC].result(30)
-    wait_until(lambda: not [it for it in (tmp_path / "bucket").glob("**/*") if it.is_file()], 60)
+    wait_until(
+        lambda: not [it for it in (tmp_path / "bucket").glob("**/*") if it.is_file()],
+        "all is gone",
+        60,
+    )

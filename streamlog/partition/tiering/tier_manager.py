@@ -135,6 +135,10 @@ class _Work:
         """A manifest of this leader epoch that is in the store, and is not proposed yet."""
         self.removable: tuple[TieredSegment, ...] = ()
         """No manifest that counts names them any more."""
+        self.uploaded: tuple[int, TieredSegment] | None = None
+        """In the store, by the leader of that epoch, and in no manifest yet."""
+        self.refused: tuple[int, TierImage | None] | None = None
+        """The controller knows another leader than this epoch's, or another manifest."""
         self.is_failing = False
 
 
@@ -282,6 +286,8 @@ class TierManager:
     async def _tend(self, partition: Partition, work: _Work) -> None:
         if not self._may_tend(partition):
             return
+        if work.refused == (partition.leader_epoch, partition.tiered.image):
+            return  # what the controller knows comes
         async with work.turn:
             await self._settle_unanswered(partition, work)
             image = await self._begin(partition, work)
@@ -320,6 +326,7 @@ class TierManager:
         work.unanswered = None
         (verdict,) = granted.result["verdicts"]
         is_granted = bool(verdict == "granted")
+        work.refused = None if is_granted else (partition.leader_epoch, partition.tiered.image)
         if is_granted and proposal.manifest is not None:
             partition.tiered.wrote_manifest(proposal.manifest)
         return is_granted
@@ -467,6 +474,13 @@ class TierManager:
             log.erasures.erased.between(start, end),
         )
         epochs = tuple(log.epochs.between(start, end))
+        known = work.uploaded
+        if known is not None and (known[0], known[1].base_offset, known[1].end_offset) == (
+            epoch,
+            start,
+            end,
+        ):
+            return await self._name(partition, work, manifest, known[1])
         try:
             ready = await asyncio.to_thread(
                 lambda: make_ready(
@@ -485,15 +499,28 @@ class TierManager:
                 await asyncio.to_thread(self._remove_files, ready)
         self._metrics.tier_uploads.inc()
         self._metrics.tier_uploaded_bytes.inc(tiered.size_bytes)
+        if partition.leader_epoch != epoch:
+            raise NotLeader(f"{partition.tp}: epoch {epoch} is over")
+        work.uploaded = epoch, tiered
+        return await self._name(partition, work, manifest, tiered)
+
+    async def _name(
+        self, partition: Partition, work: _Work, manifest: TierManifest, tiered: TieredSegment
+    ) -> TierManifest:
+        """The manifest that counts then, with the segment that is in the store."""
         async with work.turn:
             await self._settle_unanswered(partition, work)
             image = partition.tiered.image
             if image is None or image.log_start_offset >= tiered.end_offset:
+                work.uploaded = None
                 return await partition.tiered.read_manifest()  # purged meanwhile: an orphan
-            if partition.leader_epoch != epoch:
-                raise NotLeader(f"{partition.tp}: epoch {epoch} is over")
-            following = self._begun(partition, manifest).with_segment(tiered).next_version(epoch)
+            counting = await partition.tiered.read_manifest()
+            if counting.manifest_version != manifest.manifest_version:
+                return counting  # another one was accepted after all
+            following = self._begun(partition, manifest).with_segment(tiered)
+            following = following.next_version(partition.leader_epoch)
             accepted = await self._propose(partition, work, following)
+            work.uploaded = None
             work.removable += accepted.removed_since(manifest)
             return accepted
 
