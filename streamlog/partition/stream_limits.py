@@ -36,10 +36,17 @@ def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
         retention_messages=config.retention_messages if goes else UNLIMITED,
         local_retention_bytes=config.local_limit_bytes if config.tiered else UNLIMITED,
         local_retention_ms=config.local_limit_ms if config.tiered else UNLIMITED,
-        local_age_min_ms=config.duplicate_window_ms if config.tiered else 0,
+        local_age_min_ms=local_age_min_ms(config) if config.tiered else 0,
         compaction=_compaction(config) if config.is_compacted else None,
         encrypts=config.encrypted,
     )
+
+
+def local_age_min_ms(config: StreamConfig) -> int:
+    """So long records stay on the disks, whatever is in the object store: a new leader reads from its log alone which
+    message ids are known.
+    """
+    return config.duplicate_window_ms
 
 
 def auto_pause_ms(config: StreamConfig, node: LogSection) -> int:
