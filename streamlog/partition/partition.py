@@ -64,7 +64,7 @@ from streamlog.partition.stream_limits import log_settings, sync_policy
 from streamlog.partition.subjects.index_build import erase_offsets
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.subject_index import Subjects
-from streamlog.partition.tiering.tiered_log import TierContext, TieredLog
+from streamlog.partition.tiering.tiered_log import NO_LAG, TierContext, TieredLog
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import RecordRun
 from streamlog.record.compiled.subjects import SubjectIndex
@@ -1053,7 +1053,18 @@ class Partition(PartitionEnd):
         _tell(self._end_watchers)
 
     def statistics(self) -> PartitionStatistics:
-        return self.state.statistics()
+        told = self.state.statistics()
+        if not self.config.tiered:
+            return told
+        lag = self.tiered.lag() if self.is_leader else NO_LAG
+        end = self.tiered.tiered_end_offset
+        return replace(
+            told,
+            log_start_offset=self.log_start_offset,
+            tiered_end_offset=-1 if end is None else end,
+            tier_lag_bytes=lag.size_bytes,
+            tier_lag_segments=lag.segments,
+        )
 
     # For the registry
 

@@ -121,6 +121,12 @@ class PartitionStatistics:
     """Some records cannot be read here."""
     failure: str | None
     """Why nothing can be appended; None where all is well."""
+    local_log_start_offset: int = 0
+    tiered_end_offset: int = -1
+    """Up to where the object store has all; -1: nothing is there."""
+    tier_lag_bytes: int = 0
+    """Of closed segments that the store does not have; 0 where this node does not lead."""
+    tier_lag_segments: int = 0
 
 
 class PartitionState(StateEnd):
@@ -591,6 +597,7 @@ class PartitionState(StateEnd):
             is_auto_paused=log.is_resting,
             is_damaged=log.damaged_from is not None,
             failure=None if self.failure is None else str(self.failure),
+            local_log_start_offset=log.log_start_offset,
         )
 
     def isr_proposal(

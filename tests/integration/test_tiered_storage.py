@@ -2,18 +2,22 @@
 read.
 """
 
+import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import nats
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from nats.js.errors import APIError
 
 from tools.nodes.cluster import Cluster, NoNats
 from tools.nodes.node_process import NodeProcess, Settings
-from tools.nodes.server_process import wait_until
+from tools.nodes.server_process import run_streamlog, wait_until
 
 TOPIC = "flights"
 EARLIEST: Any = cast("Any", OffsetSpec).earliest()
@@ -142,6 +146,41 @@ def test_a_kill_in_the_middle_loses_nothing(node: NodeProcess, tmp_path: Path) -
         node.start()
     until_front_is_gone(node, sent // 2)
     assert consume(node.kafka, 0, sent) == [(number, value(number)) for number in range(sent)]
+
+
+async def test_jetstream_reads_what_is_in_the_store_alone(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    create(node.kafka)
+    client = await nats.connect(node.port_url)
+    try:
+        context = client.jetstream(domain="streamlog")
+        for number in range(600):
+            await context.publish(TOPIC, value(number))
+        await asyncio.to_thread(until_front_is_gone, node, 300)
+        info = await context.stream_info(TOPIC)
+        assert (info.state.first_seq, info.state.last_seq, info.state.messages) == (1, 600, 600)
+        assert (await context.get_msg(TOPIC, seq=7)).data == value(6)
+        assert (await context.get_msg(TOPIC, subject=TOPIC)).data == value(599)
+        for filtered in ("", TOPIC):
+            reader = await context.pull_subscribe(filtered, stream=TOPIC)
+            found: list[bytes] = []
+            while len(found) < 600:
+                for message in await reader.fetch(100, timeout=10):
+                    found.append(message.data)
+                    await message.ack()
+            assert found == [value(number) for number in range(600)]
+        with pytest.raises(APIError, match="not permitted"):
+            await context.delete_msg(TOPIC, 5)
+        with pytest.raises(APIError, match="not permitted"):
+            await context.purge_stream(TOPIC, subject="flights.x")
+        assert await context.purge_stream(TOPIC, seq=101)
+        assert (await context.stream_info(TOPIC)).state.first_seq == 101
+    finally:
+        await client.close()
+    command = ("stream", "info", TOPIC, "--bootstrap-server", node.kafka)
+    done = await asyncio.to_thread(run_streamlog, command, os.environ, timeout_s=60.0)
+    assert "LOCAL START" in done.stdout, done.stderr
 
 
 def test_a_deleted_topic_leaves_nothing_in_the_store(node: NodeProcess, tmp_path: Path) -> None:

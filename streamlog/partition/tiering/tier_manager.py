@@ -194,7 +194,7 @@ class TierManager:
                 self._described.pop(before.stream_id, None)
 
     def begin_later(self, partition: Partition, offset: int) -> None:
-        """See ``partition.TierStarts``."""
+        """See ``partition.partition.TierStarts``."""
         work = self._work_of(partition)
         if offset <= partition.log_start_offset:
             partition.begin_later(offset)
@@ -203,7 +203,7 @@ class TierManager:
             self.look_at(partition)
 
     async def begin_at(self, partition: Partition, offset: int) -> None:
-        """See ``partition.TierStarts``. Raises RequestTimedOut, too."""
+        """See ``partition.partition.TierStarts``. Raises RequestTimedOut, too."""
         work = self._work_of(partition)
         try:
             async with asyncio.timeout(BEGIN_S), work.turn:
@@ -668,25 +668,3 @@ class TierManager:
             extra: dict[str, object] = {"stream": partition.tp.stream, "count": count}
             extra["partition"] = partition.tp.partition
             logger.info(ORPHANS_REMOVED, extra=extra)
-
-
-def lag_of(partition: Partition) -> "TierLag | None":
-    """What of it is sealed and not in the store; None: it is not tiered, or is not led here."""
-    if not partition.config.tiered or not partition.is_leader:
-        return None
-    image, log = partition.tiered.image, partition.state.log
-    end = partition.log_start_offset if image is None else image.end_offset
-    waiting = [it for it in log.segments.sealed() if it.next_offset > end]
-    return TierLag(
-        max(0, log.sealed_end - max(end, partition.log_start_offset)),
-        len(waiting),
-        sum(it.size_bytes for it in waiting),
-    )
-
-
-class TierLag(NamedTuple):
-    """How far the store is behind the sealed segments of a partition."""
-
-    offsets: int
-    segments: int
-    size_bytes: int

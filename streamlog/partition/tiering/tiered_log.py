@@ -84,6 +84,17 @@ class TierContext:
     """Has what a read of so many bytes from an offset on needs fetched soon; see ``ColdReads.want``."""
 
 
+class TierLag(NamedTuple):
+    """How far the store is behind the closed segments of a partition."""
+
+    offsets: int
+    segments: int
+    size_bytes: int
+
+
+NO_LAG: Final = TierLag(0, 0, 0)
+
+
 class _OpenSegment(NamedTuple):
     segment: Segment
     transactions: SegmentTransactions
@@ -175,6 +186,14 @@ class TieredLog:
         begun = manifest.segment_at(max(self.image.log_start_offset, manifest.log_start_offset))
         first = local if begun is None else begun.base_offset
         return manifest.bytes_from(first) - manifest.bytes_from(local)
+
+    def lag(self) -> TierLag:
+        """What is closed here and not in the store."""
+        image, log = self.image, self._log
+        end = log.log_start_offset if image is None else image.end_offset
+        waiting = [it for it in log.segments.sealed() if it.next_offset > end]
+        size_bytes = sum(it.size_bytes for it in waiting)
+        return TierLag(max(0, log.sealed_end - end), len(waiting), size_bytes)
 
     async def read_manifest(self) -> TierManifest:
         """The one that counts now. Raises ObjectStoreUnavailable, CorruptData, OffsetOutOfRange where there is none."""
