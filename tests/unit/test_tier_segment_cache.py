@@ -17,7 +17,15 @@ from streamlog.tier.object_store import ObjectStore
 from streamlog.tier.segment_cache import CachedSegment, SegmentCache
 from streamlog.tier.segment_object import SealedFiles, upload_segment
 from tests.log_folder import a_key_ring
-from tests.tiered_segments import INTERVAL_BYTES, PREFIX, sealed_segments
+from tests.tiered_segments import (
+    INTERVAL_BYTES,
+    PREFIX,
+    change,
+    content,
+    delete,
+    exists,
+    sealed_segments,
+)
 
 LARGE = {"batches": 40, "value_bytes": 500_000}
 """Twenty blocks."""
@@ -63,6 +71,9 @@ class World:
         with segment.slice(offset, max_bytes, cached.segment.end_offset) as found:
             return [header.base_offset for header, _ in batches_of(found.read())]
 
+    def object_path(self, number: int) -> Path:
+        return self.folder / "store" / PREFIX.segment(self.tiered[number].name)
+
     def gets(self) -> int:
         return self.store.statistics.requests["read"]
 
@@ -80,12 +91,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     world.store.close()
 
 
-async def until_whole(cached: CachedSegment) -> None:
-    async with asyncio.timeout(10):
-        while not cached.is_whole:
-            await asyncio.sleep(0.005)
-
-
 async def test_first_batch_is_there_after_two_requests(world: World) -> None:
     await world.upload(**LARGE)
     assert await world.read(0, 30) == [30]
@@ -96,13 +101,12 @@ async def test_first_batch_is_there_after_two_requests(world: World) -> None:
 
 async def test_every_batch_is_read_as_it_was_written(world: World) -> None:
     await world.upload(batches=200, value_bytes=30_000)
-    written = Path(world.files[0].log_path).read_bytes()
+    written = content(world.files[0].log_path)
     async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
         for offset in (199, 0, 100, 57):
             assert await world.read_from(cached, offset) == [offset]
         await cached.prepare_all()
-        await until_whole(cached)
-        assert Path(cached.log_path).read_bytes() == written
+        assert content(cached.log_path) == written
         assert cached.part("producers") == b"producers of 0"
         assert cached.part("nothing") == b""
 
@@ -132,7 +136,7 @@ async def test_many_readers_ask_once(world: World) -> None:
     found = await asyncio.gather(*(world.read(0, 5) for _ in range(20)))
     assert found == [[5]] * 20
     async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
-        await until_whole(cached)
+        await cached.prepare_all()
     assert world.store.statistics.downloaded_bytes == world.tiered[0].object_bytes
 
 
@@ -158,7 +162,7 @@ async def test_pinned_segments_are_never_taken_out(world: World) -> None:
         world.cache.reading(PREFIX, world.tiered[0]) as first,
         world.cache.reading(PREFIX, world.tiered[1]),
     ):
-        with pytest.raises(Overloaded, match="raise tier.cache_bytes_max"):
+        with pytest.raises(Overloaded, match=r"raise tier\.cache_bytes_max"):
             await world.read(2, world.tiered[2].base_offset)
         assert await world.read_from(first, 7) == [7]
         assert world.cache.statistics.refusals == 1
@@ -173,7 +177,7 @@ async def test_a_slice_outlives_its_segment(world: World) -> None:
         held = cached.opened(world.pool, INTERVAL_BYTES).slice(3, 1, 20)
     await world.read(1, world.tiered[1].base_offset)
     await world.cache.close()
-    assert not Path(cached.log_path).exists()
+    assert not exists(cached.log_path)
     assert [header.base_offset for header, _ in batches_of(held.read())] == [3]
     held.close()
 
@@ -182,7 +186,6 @@ async def test_a_whole_segment_survives_a_restart(world: World) -> None:
     await world.upload()
     async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
         await cached.prepare_all()
-        await until_whole(cached)
     await world.cache.close()
     asked = world.gets()
     await world.new_cache().open()
@@ -196,12 +199,8 @@ async def test_a_changed_file_is_found_after_a_restart(world: World, suffix: str
     await world.upload()
     async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
         await cached.prepare_all()
-        await until_whole(cached)
     await world.cache.close()
-    path = Path(cached.stem_path + suffix)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    change(cached.stem_path + suffix, 10)
     asked = world.gets()
     await world.new_cache().open()
     assert await world.read(0, 7) == [7]
@@ -223,7 +222,6 @@ async def test_too_much_of_an_earlier_process_goes_at_the_start(world: World) ->
     for tiered in world.tiered:
         async with world.cache.reading(PREFIX, tiered) as cached:
             await cached.prepare_all()
-            await until_whole(cached)
     await world.cache.close()
     await world.new_cache(int(1.5 * world.tiered[0].object_bytes)).open()
     assert world.cache.statistics.segments == 1
@@ -231,7 +229,7 @@ async def test_too_much_of_an_earlier_process_goes_at_the_start(world: World) ->
 
 async def test_a_missing_object_is_told_to_each_reader_and_costs_no_room(world: World) -> None:
     await world.upload()
-    Path(world.folder, "store", PREFIX.segment(world.tiered[0].name)).unlink()
+    delete(world.object_path(0))
     found = await asyncio.gather(*(world.read(0, 5) for _ in range(3)), return_exceptions=True)
     assert [type(it) for it in found] == [ObjectNotFound] * 3
     assert world.cache.statistics.used_bytes == 0
@@ -241,17 +239,12 @@ async def test_a_missing_object_is_told_to_each_reader_and_costs_no_room(world: 
 
 async def test_a_damaged_block_fails_the_reads_that_need_it_and_no_others(world: World) -> None:
     await world.upload(**LARGE)
-    path = Path(world.folder, "store", PREFIX.segment(world.tiered[0].name))
-    data = bytearray(path.read_bytes())
-    data[10 * 2**20 + 7] ^= 1
-    path.write_bytes(data)
+    change(world.object_path(0), 10 * 2**20 + 7)
     assert await world.read(0, 3) == [3]
     with pytest.raises(CorruptObject):
         await world.read(0, 20, 2_000_000)
     assert await world.read(0, 39) == [39]
-    path.write_bytes(
-        data[: 10 * 2**20 + 7] + bytes([data[10 * 2**20 + 7] ^ 1]) + data[10 * 2**20 + 8 :]
-    )
+    change(world.object_path(0), 10 * 2**20 + 7)
     assert await world.read(0, 20) == [20]
 
 
@@ -281,7 +274,7 @@ async def test_an_encrypted_segment_stays_encrypted(tmp_path: Path) -> None:
     assert ".key" in files.files
     store = ObjectStore((tmp_path / "store").as_uri())
     tiered = await upload_segment(store, PREFIX, files, leader_epoch=0, upload_id=uuid4())
-    stored = Path(tmp_path, "store", PREFIX.segment(tiered.name)).read_bytes()
+    stored = content(tmp_path / "store" / PREFIX.segment(tiered.name))
     assert b"7.7.7." not in stored
     cache = SegmentCache(store, str(tmp_path / "cache"), bytes_max=2**20)
     pool = FilePool(OsDisk(), 16, keys)
