@@ -86,16 +86,19 @@ class ManifestStore:
 
     async def newest(self, prefix: PartitionPrefix) -> TierManifest | None:
         """For a restore: the newest one of which all segments are in the store; None: no manifest
-        was ever put. Raises as ``get``, and ObjectNotFound where all lack a segment.
+        was ever put. Raises as ``get``, and ObjectNotFound where the store lacks a segment of each.
         """
         versions = await self.versions(prefix)
         for version in reversed(versions):
-            manifest = await self.get(prefix, version)
+            try:
+                manifest = await self.get(prefix, version)
+            except ObjectNotFound:  # the list is behind
+                continue
             if not await self.missing(manifest):
                 return manifest
         if versions:
             raise ObjectNotFound(
-                f"{prefix.manifests}: each manifest names segments that are not in the store;"
+                f"{prefix.manifests}: of each manifest that is listed the store lacks a segment;"
                 f" {ObjectNotFound.remedy}"
             )
         return None
