@@ -20,6 +20,7 @@ open by itself; a segment may then leave the cache under it.
 
 import asyncio
 import contextlib
+import os
 import shutil
 import struct
 import time
@@ -49,12 +50,15 @@ from streamlog.record.batch import HEADER_BYTES
 from streamlog.tier.manifest import TieredSegment
 from streamlog.tier.object_layout import PartitionPrefix
 from streamlog.tier.object_store import CHUNK_BYTES, ObjectStore
-from streamlog.tier.segment_object import Checksums, checksums_of, read_blocks, read_parts, write_at
+from streamlog.tier.segment_object import Checksums, checksums_of, read_blocks, read_parts
 
 REQUESTS_MAX: Final = 4
 """Of one segment at once, beside those for which a reader waits."""
 READ_AHEAD_S: Final = 2.0
 """So long after it was last read a segment is filled on."""
+
+INDEXES_MAX: Final = 32
+"""Indexes in memory, of segments that are being filled: 0.5 MiB for a segment of 256 MiB."""
 
 _WHOLE_NAME: Final = "whole"
 """A file that says that the segment is filled."""
@@ -140,20 +144,30 @@ class CachedSegment:
 
         Raises CorruptObject, ObjectNotFound, ObjectStoreUnavailable, StorageFailed and its kin.
         """
-        if not self.is_whole:
-            start, end = await self._cache.store.run(self._extent, offset, offset, max_bytes)
-            await self._fill(start, end)
-        else:
+        if self.is_whole:
             self._cache.statistics.hits += 1
+            return
+        entries = await self._index(INDEX_SUFFIX, OFFSET_ENTRY)
+        await self._fill(*self._extent(entries, offset, offset, max_bytes))
 
     async def prepare_time(self, timestamp_ms: int, max_bytes: int = 0) -> None:
         """Have there what a search for the first record of that time or later reads, and
         ``max_bytes`` more. Where the times of records go back the search may read further, and
         finds a batch damaged that is not there: then ``prepare_all`` is needed. Raises as above.
         """
-        if not self.is_whole:
-            start, end = await self._cache.store.run(self._extent_of, timestamp_ms, max_bytes)
-            await self._fill(start, end)
+        if self.is_whole:
+            return
+        base_offset, entries = (
+            self.segment.base_offset,
+            await self._index(INDEX_SUFFIX, OFFSET_ENTRY),
+        )
+        times = await self._index(TIME_INDEX_SUFFIX, TIME_ENTRY)
+        at = times.count_up_to(FIRST, timestamp_ms)
+        offset = base_offset + (times.at(at - 1)[SECOND] if at else 0)
+        last_offset = self.segment.end_offset - 1
+        if at < len(times):
+            last_offset = base_offset + times.at(at)[SECOND]
+        await self._fill(*self._extent(entries, offset, last_offset, max_bytes))
 
     async def prepare_all(self) -> None:
         """Raises as above."""
@@ -277,9 +291,9 @@ class CachedSegment:
     async def _ask(self, blocks: range, *, is_urgent: bool) -> None:
         store = self._cache.store
         try:
-            data = await read_blocks(store, self._prefix, self.segment, self._checksums, blocks)
-            position = blocks.start * self._checksums.block_bytes
-            await store.run(write_at, self.log_path, data, position)
+            await read_blocks(
+                store, self._prefix, self.segment, self._checksums, blocks, into=self.log_path
+            )
             self._there.update(blocks)
             if len(self._there) == len(self._checksums.blocks):
                 await store.run(Path(self.directory, _WHOLE_NAME).touch)
@@ -314,7 +328,7 @@ class CachedSegment:
             for name, data in parts.items():
                 Path(temporary, Path(self.path_of(name)).name).write_bytes(data)
             with Path(temporary, Path(self.log_path).name).open("wb") as file:
-                file.truncate(self.segment.size_bytes)
+                _allocate(file.fileno(), self.segment.size_bytes)
             Path(temporary).rename(directory)
 
     def _is_what_was_stored(self) -> bool:
@@ -331,34 +345,25 @@ class CachedSegment:
             return False
         return (crc, size_bytes) == (self.segment.crc32c, self.segment.size_bytes)
 
-    def _extent(self, offset: int, last_offset: int, max_bytes: int) -> tuple[int, int]:
+    async def _index(self, suffix: str, entry: struct.Struct) -> "_Entries":
+        """Raises StorageFailed and its kin."""
+        return await self._cache.index(self.stem_path + suffix, entry)
+
+    def _extent(
+        self, entries: "_Entries", offset: int, last_offset: int, max_bytes: int
+    ) -> tuple[int, int]:
         """The bytes in which a reader finds the batches with ``offset`` and ``last_offset``, and
         ``max_bytes`` from where the latter begins. The batch behind a floor entry of the index
-        begins at the next entry at the latest, and ends before the one after that, if that one is
-        of another batch. Blocking.
+        begins at the next entry at the latest, and ends before the one after that.
         """
-        with storage_errors(self.stem_path + INDEX_SUFFIX):
-            entries = _Entries(self.stem_path + INDEX_SUFFIX, OFFSET_ENTRY)
-            first = entries.count_up_to(FIRST, offset - self.segment.base_offset)
-            last = entries.count_up_to(FIRST, last_offset - self.segment.base_offset)
-            start = entries.at(first - 1)[SECOND] if first else 0
-            end = self.segment.size_bytes
-            if last + 1 < len(entries):
-                begins = entries.at(last)[SECOND]
-                end = max(begins + max_bytes, entries.at(last + 1)[SECOND]) + HEADER_BYTES
+        first = entries.count_up_to(FIRST, offset - self.segment.base_offset)
+        last = entries.count_up_to(FIRST, last_offset - self.segment.base_offset)
+        start = entries.at(first - 1)[SECOND] if first else 0
+        end = self.segment.size_bytes
+        if last + 1 < len(entries):
+            begins = entries.at(last)[SECOND]
+            end = max(begins + max_bytes, entries.at(last + 1)[SECOND]) + HEADER_BYTES
         return start, min(end, self.segment.size_bytes)
-
-    def _extent_of(self, timestamp_ms: int, max_bytes: int) -> tuple[int, int]:
-        """As above, by a time. Blocking."""
-        base_offset = self.segment.base_offset
-        with storage_errors(self.stem_path + TIME_INDEX_SUFFIX):
-            entries = _Entries(self.stem_path + TIME_INDEX_SUFFIX, TIME_ENTRY)
-            at = entries.count_up_to(FIRST, timestamp_ms)
-            offset = base_offset + (entries.at(at - 1)[SECOND] if at else 0)
-            last_offset = self.segment.end_offset - 1
-            if at < len(entries):
-                last_offset = base_offset + entries.at(at)[SECOND]
-        return self._extent(offset, last_offset, max_bytes)
 
 
 class SegmentCache:
@@ -382,6 +387,8 @@ class SegmentCache:
         """By the name of the object; what was not read for longest comes first."""
         self._found: OrderedDict[str, FoundSegment] = OrderedDict()
         """What an earlier process has left and was not read since, by the name of the object."""
+        self._indexes: OrderedDict[str, _Entries] = OrderedDict()
+        """By path; what was not used for longest comes first."""
         self._used_bytes = 0
         self._loads: dict[CachedSegment, asyncio.Task[None]] = {}
         self._removals: set[asyncio.Task[None]] = set()
@@ -443,6 +450,18 @@ class SegmentCache:
         """Segments that the store has no more. A reader that has one pinned keeps its files."""
         for it in segments:
             self._evict(it.name)
+
+    async def index(self, path: str, entry: struct.Struct) -> "_Entries":
+        """An index file of a segment that is being filled. Raises StorageFailed and its kin."""
+        entries = self._indexes.get(path)
+        if entries is None:
+            entries = _Entries(await self.store.run(_read, path), entry)
+            self._indexes[path] = entries
+            while len(self._indexes) > INDEXES_MAX:
+                self._indexes.popitem(last=False)
+        else:
+            self._indexes.move_to_end(path)
+        return entries
 
     def _add(self, prefix: PartitionPrefix, segment: TieredSegment) -> CachedSegment:
         """Raises Overloaded."""
@@ -546,11 +565,11 @@ class FoundSegment(NamedTuple):
 
 
 class _Entries:
-    """An index file, searched without reading all of it."""
+    """What is in an index file."""
 
-    def __init__(self, path: str, entry: struct.Struct) -> None:
+    def __init__(self, data: bytes, entry: struct.Struct) -> None:
+        self._data = data
         self._entry = entry
-        self._data = Path(path).read_bytes()
 
     def __len__(self) -> int:
         return len(self._data) // self._entry.size
@@ -562,6 +581,19 @@ class _Entries:
     def count_up_to(self, field: int, bound: int) -> int:
         """How many entries have a ``field`` of at most ``bound``."""
         return bisect_right(range(len(self)), bound, key=lambda it: self.at(it)[field])
+
+
+def _read(path: str) -> bytes:
+    with storage_errors(path):
+        return Path(path).read_bytes()
+
+
+def _allocate(fd: int, size_bytes: int) -> None:
+    """Room for a file; to fill it later is faster, and does not fail for want of room."""
+    if hasattr(os, "posix_fallocate"):  # macOS has none
+        os.posix_fallocate(fd, 0, size_bytes)
+    else:
+        os.ftruncate(fd, size_bytes)
 
 
 def _scan(directory: str) -> list[FoundSegment]:

@@ -188,14 +188,26 @@ async def read_blocks(
     segment: TieredSegment,
     checksums: Checksums,
     blocks: range,
-) -> memoryview:
-    """Those blocks of the ``.log`` file with one request. Raises as ``read_parts``."""
+    *,
+    into: str,
+) -> None:
+    """Those blocks of the ``.log`` file with one request into a file that is there.
+
+    Raises as ``read_parts``, and StorageFailed and its kin.
+    """
     path, position = prefix.segment(segment.name), blocks.start * checksums.block_bytes
     end_position = min(blocks.stop * checksums.block_bytes, segment.size_bytes)
+
+    def write_if_right(data: memoryview) -> bool:
+        is_right = checksums.fit(data, blocks.start)
+        if is_right:
+            _write_at(into, data, position)
+        return is_right
+
     for _ in range(WRONG_CHECKSUM_TRIES):
         data = await store.read_range(path, position, end_position - position)
-        if await store.run(checksums.fit, data, blocks.start):
-            return data
+        if await store.run(write_if_right, data):
+            return
     raise _corrupt(store, path, f"the checksum of its bytes from {position} on does not fit")
 
 
@@ -219,8 +231,7 @@ async def download_segment(
     step = max(CHUNK_BYTES // checksums.block_bytes, 1)
     for first in range(0, len(checksums.blocks), step):
         blocks = range(first, min(first + step, len(checksums.blocks)))
-        read = await read_blocks(store, prefix, segment, checksums, blocks)
-        await store.run(write_at, log_path, read, first * checksums.block_bytes)
+        await read_blocks(store, prefix, segment, checksums, blocks, into=log_path)
     await store.run(_sync_file, log_path)
 
 
@@ -229,8 +240,8 @@ def checksums_of(parts: Mapping[str, bytes], segment: TieredSegment) -> Checksum
     return Checksums.decode(parts.get(CHECKSUMS_PART, b""), segment.size_bytes, segment.name)
 
 
-def write_at(path: str, data: bytes | memoryview, position: int) -> None:
-    """Into a file that is there. Blocking. Raises StorageFailed and its kin."""
+def _write_at(path: str, data: memoryview, position: int) -> None:
+    """Blocking. Raises StorageFailed and its kin."""
     with storage_errors(path):
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
