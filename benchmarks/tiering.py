@@ -38,6 +38,7 @@ from streamlog.tier.segment_cache import REQUESTS_MAX, SegmentCache
 from streamlog.tier.segment_object import SealedFiles, upload_segment
 from tests.faulty_store import FaultyStore
 from tests.peers.sources import cache as archive_cache
+from tests.segment_caches import opened
 from tools.maven import MavenError
 from tools.s3_server import BUCKET, S3Server, jars, set_credentials
 
@@ -135,18 +136,17 @@ async def cold(store: ObjectStore, tiered: list[TieredSegment], folder: Path) ->
     found: list[Rate] = []
     pool = FilePool(OsDisk(), 64)
     segments = SegmentCache(store, str(folder), bytes_max=2**33, forget=pool.forget)
-    await segments.open()
     size_bytes = sum(it.size_bytes for it in tiered)
     with measuring(size_bytes, found):
-        for it in tiered:
-            async with segments.reading(PREFIX, it) as cached:
-                segment = cached.opened(pool, INTERVAL_BYTES)
-                offset = it.base_offset
-                while offset < it.end_offset:
-                    await cached.prepare(offset, READ_BYTES)
-                    with segment.slice(offset, READ_BYTES, it.end_offset) as part:
-                        offset = part.end_offset
-    await segments.close()
+        async with opened(segments):
+            for it in tiered:
+                async with segments.reading(PREFIX, it) as cached:
+                    segment = cached.opened(pool, INTERVAL_BYTES)
+                    offset = it.base_offset
+                    while offset < it.end_offset:
+                        await cached.prepare(offset, READ_BYTES)
+                        with segment.slice(offset, READ_BYTES, it.end_offset) as part:
+                            offset = part.end_offset
     pool.close()
     return found[0]
 
@@ -155,19 +155,17 @@ async def first_byte_s(store: ObjectStore, tiered: list[TieredSegment], folder: 
     """The median of the cold reads in the middle of each segment."""
     pool = FilePool(OsDisk(), 64)
     segments = SegmentCache(store, str(folder), bytes_max=2**33)
-    await segments.open()
     times = []
-    for it in tiered:
-        began_s = time.perf_counter()
-        async with segments.reading(PREFIX, it) as cached:
-            offset = (it.base_offset + it.end_offset) // 2
-            await cached.prepare(offset, READ_BYTES)
-            with cached.opened(pool, INTERVAL_BYTES).slice(
-                offset, READ_BYTES, it.end_offset
-            ) as one:
-                os.pread(one.fileno(), 1, one.position)
-            times.append(time.perf_counter() - began_s)
-    await segments.close()
+    async with opened(segments):
+        for it in tiered:
+            began_s = time.perf_counter()
+            async with segments.reading(PREFIX, it) as cached:
+                offset = (it.base_offset + it.end_offset) // 2
+                await cached.prepare(offset, READ_BYTES)
+                segment = cached.opened(pool, INTERVAL_BYTES)
+                with segment.slice(offset, READ_BYTES, it.end_offset) as one:
+                    os.pread(one.fileno(), 1, one.position)
+                times.append(time.perf_counter() - began_s)
     pool.close()
     return median(times)
 

@@ -34,7 +34,7 @@ from streamlog.tier.object_store import ObjectStore, StoredObject
 DESCRIPTION_FORMAT: Final = 1
 
 
-class StreamDescription(NamedTuple):
+class TieredStream(NamedTuple):
     """What a restore needs of a stream, besides its records."""
 
     prefix: StreamPrefix
@@ -166,7 +166,7 @@ class ManifestStore:
             prefix.description, b'{"crc32c":%d,"stream":%b}\n' % (crc32c(body), body)
         )
 
-    async def description(self, prefix: StreamPrefix) -> StreamDescription:
+    async def description(self, prefix: StreamPrefix) -> TieredStream:
         """Raises ObjectNotFound, CorruptObject."""
         path = prefix.description
         data = await self._store.read(path)
@@ -177,7 +177,7 @@ class ManifestStore:
         content = orjson.loads(body)
         if content["format"] != DESCRIPTION_FORMAT or content["stream_id"] != prefix.stream_id.hex:
             raise CorruptObject(f"{path}: of a later streamlog, or of another stream")
-        return StreamDescription(prefix, content["config"])
+        return TieredStream(prefix, content["config"])
 
     async def streams(self) -> list[StreamPrefix]:
         """Those with a description, of this cluster."""

@@ -33,7 +33,12 @@ from uuid import uuid4
 
 from crc32c import crc32c
 
-from streamlog.errors import ObjectStoreUnavailable, Overloaded, StreamlogError
+from streamlog.errors import (
+    BrokenInvariant,
+    ObjectStoreUnavailable,
+    Overloaded,
+    StreamlogError,
+)
 from streamlog.log.layout import (
     INDEX_SUFFIX,
     KEY_SUFFIX,
@@ -246,8 +251,7 @@ class CachedSegment:
 
     def _begin(self, blocks: range, *, is_urgent: bool) -> None:
         self._asked.update(blocks)
-        loop = asyncio.get_running_loop()
-        request = loop.create_task(self._ask(blocks, is_urgent=is_urgent), name="tier-cache-fill")
+        request = self._cache.tasks.create_task(self._ask(blocks, is_urgent=is_urgent))
         self._requests.add(request)
         request.add_done_callback(self._ended)
 
@@ -390,11 +394,22 @@ class SegmentCache:
         self._indexes: OrderedDict[str, _Entries] = OrderedDict()
         """By path; what was not used for longest comes first."""
         self._used_bytes = 0
-        self._loads: dict[CachedSegment, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._loads: dict[CachedSegment, _Load] = {}
         self._removals: set[asyncio.Task[None]] = set()
 
-    async def open(self) -> None:
-        """Take over what an earlier process has left. Raises StorageFailed and its kin."""
+    @property
+    def tasks(self) -> asyncio.TaskGroup:
+        if self._group is None:
+            raise BrokenInvariant("the cache is not open")
+        return self._group
+
+    async def open(self, group: asyncio.TaskGroup) -> None:
+        """Take over what an earlier process has left. Tasks run in ``group`` until ``close``.
+
+        Raises StorageFailed and its kin.
+        """
+        self._group = group
         for it in await self.store.run(_scan, self.directory):
             self._found[it.name] = it
             self._count(it.size_bytes)
@@ -402,13 +417,14 @@ class SegmentCache:
 
     async def close(self) -> None:
         """Stop filling; nothing is read from now on."""
-        loads = list(self._loads.values())
+        loads = [it.task for it in self._loads.values()]
         for load in loads:
             load.cancel()
         for it in self._entries.values():
             await it.stop()
         if ending := [*loads, *self._removals]:
             await asyncio.wait(ending)
+        self._group = None
 
     @contextlib.asynccontextmanager
     async def reading(
@@ -427,15 +443,10 @@ class SegmentCache:
         self._entries.move_to_end(segment.name)
         entry.pins += 1
         load = self._loads.get(entry)
-        if load is None:
-            return entry
         try:
-            await asyncio.shield(load)
-        except asyncio.CancelledError:
-            self.unpin(entry)
-            if load.cancelled():
-                raise ObjectStoreUnavailable("the node stops") from None
-            raise
+            if load is not None:
+                await asyncio.wait([load.done])
+                load.done.result()
         except BaseException:
             self.unpin(entry)
             raise
@@ -471,7 +482,7 @@ class SegmentCache:
             directory = found.directory
         else:
             partition = f"{prefix.stream.stream_id.hex}-{prefix.number}"
-            # Each has a folder of its own: one that is still being removed is in nobody's way.
+            # Each has a folder of its own, since an earlier one may still be being removed.
             directory = f"{self.directory}/{partition}/{segment.name}.{uuid4().hex[:8]}"
         entry = CachedSegment(self, prefix, segment, directory)
         entry.is_whole = found is not None
@@ -483,20 +494,29 @@ class SegmentCache:
             raise
         self._entries[segment.name] = entry
         self._count(segment.object_bytes)
-        task = asyncio.get_running_loop().create_task(self._load(entry), name="tier-cache-load")
-        self._loads[entry] = task
-        task.add_done_callback(lambda it: it.cancelled() or it.exception())
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loads[entry] = _Load(self.tasks.create_task(self._load(entry, done)), done)
         return entry
 
-    async def _load(self, entry: CachedSegment) -> None:
+    async def _load(self, entry: CachedSegment, done: "asyncio.Future[None]") -> None:
         try:
             await entry.load()
+            done.set_result(None)
+        except StreamlogError as error:
+            self._fail_load(entry, done, error)
         except BaseException:
-            if self._entries.get(entry.segment.name) is entry:
-                self._evict(entry.segment.name)
+            self._fail_load(entry, done, ObjectStoreUnavailable("the node stops"))
             raise
         finally:
             del self._loads[entry]
+
+    def _fail_load(
+        self, entry: CachedSegment, done: "asyncio.Future[None]", error: StreamlogError
+    ) -> None:
+        if self._entries.get(entry.segment.name) is entry:
+            self._evict(entry.segment.name)
+        done.set_exception(error)
+        done.exception()  # its readers may have been cancelled, which is no fault
 
     def _count(self, size_bytes: int) -> None:
         self._used_bytes += size_bytes
@@ -538,21 +558,29 @@ class SegmentCache:
                 self._remove(entry.directory, entry)
 
     def _remove(self, directory: str, entry: CachedSegment | None) -> None:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._remove_files(directory, entry), name="tier-cache-remove")
+        if self._group is None:  # closed: it goes at the next start, for it is not whole, or too much
+            return
+        task = self.tasks.create_task(self._remove_files(directory, entry))
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
 
     async def _remove_files(self, directory: str, entry: CachedSegment | None) -> None:
         if entry is not None:
             if load := self._loads.get(entry):
-                load.cancel()
-                await asyncio.wait([load])
+                load.task.cancel()
+                await asyncio.wait([load.task])
             await entry.stop()
             if self._forget is not None:
                 for it in entry.paths:
                     self._forget(it)
         await self.store.run(_remove_folder, directory)
+
+
+class _Load(NamedTuple):
+    """Of the files beside a segment."""
+
+    task: asyncio.Task[None]
+    done: asyncio.Future[None]
 
 
 class FoundSegment(NamedTuple):

@@ -28,6 +28,7 @@ from streamlog.tier.segment_cache import SegmentCache
 from streamlog.tier.segment_object import SealedFiles, download_segment, upload_segment
 from tests.faulty_store import FaultyStore, Kind
 from tests.peers.sources import cache
+from tests.segment_caches import opened
 from tests.tiered_segments import INTERVAL_BYTES, content, sealed_segments
 from tools.maven import MavenError
 from tools.s3_server import BUCKET, S3Server, credentials, jars
@@ -293,6 +294,7 @@ async def test_an_upload_that_fails_leaves_no_object(
     with pytest.raises(ObjectStoreDenied):
         await upload_segment(store, prefix, files, leader_epoch=1, upload_id=uuid4())
     assert await store.list(prefix.segments) == []
+    assert faulty.count("DELETE", "uploadId=") == 1
 
 
 async def test_an_upload_in_parts_is_repeated_where_its_end_fails(
@@ -344,20 +346,18 @@ async def test_the_first_batch_comes_within_two_round_trips(
         store, prefix, large_segment(tmp_path), leader_epoch=1, upload_id=uuid4()
     )
     cached = SegmentCache(store, str(tmp_path / "cache"), bytes_max=2**30)
-    await cached.open()
     pool = FilePool(OsDisk(), 16)
     before = len(faulty.requests)
     faulty.latency_s = 0.3
     began_s = time.monotonic()
-    async with cached.reading(prefix, tiered) as entry:
+    async with opened(cached), cached.reading(prefix, tiered) as entry:
         await entry.prepare(25, 100_000)
         with entry.opened(pool, INTERVAL_BYTES).slice(25, 100_000, 40) as found:
             assert b"25.25." in found.read()
         took_s = time.monotonic() - began_s
         assert len(faulty.requests) <= before + 2 + 4  # those of the read-ahead began after it
         assert 2 * faulty.latency_s < took_s < 3 * faulty.latency_s
-    faulty.latency_s = 0.0
-    await cached.close()
+        faulty.latency_s = 0.0
     pool.close()
 
 
@@ -367,17 +367,15 @@ async def test_reads_of_the_cache_go_on_through_faults(
     files = large_segment(tmp_path)
     tiered = await upload_segment(store, prefix, files, leader_epoch=1, upload_id=uuid4())
     cached = SegmentCache(store, str(tmp_path / "cache"), bytes_max=2**30)
-    await cached.open()
     kinds: tuple[Kind, ...] = ("unavailable", "cut body", "changed body", "broken")
     for kind in kinds:
         faulty.strike(kind, times=2, method="GET", within="segments")
-    async with cached.reading(prefix, tiered) as entry:
+    async with opened(cached), cached.reading(prefix, tiered) as entry:
         for offset in range(40):
             await entry.prepare(offset, 1)
         await entry.prepare_all()
         assert content(entry.log_path) == content(files.log_path)
     assert all(it.struck == it.times for it in faulty.faults)
-    await cached.close()
 
 
 async def test_a_store_that_is_gone_fails_a_read_and_the_next_one_succeeds(
@@ -386,20 +384,19 @@ async def test_a_store_that_is_gone_fails_a_read_and_the_next_one_succeeds(
     files = large_segment(tmp_path)
     tiered = await upload_segment(store, prefix, files, leader_epoch=1, upload_id=uuid4())
     cached = SegmentCache(store, str(tmp_path / "cache"), bytes_max=2**30)
-    await cached.open()
     fault = faulty.strike("unavailable", times=1_000, method="GET")
-    with pytest.raises(ObjectStoreUnavailable):
-        await cached.pin(prefix, tiered)
-    assert cached.statistics.used_bytes == 0
-    fault.times = 0
-    async with cached.reading(prefix, tiered) as entry:
-        fault.times, fault.struck = 1_000, 0
+    async with opened(cached):
         with pytest.raises(ObjectStoreUnavailable):
-            await entry.prepare(0, 1)
+            await cached.pin(prefix, tiered)
+        assert cached.statistics.used_bytes == 0
         fault.times = 0
-        await entry.prepare_all()
-        assert content(entry.log_path) == content(files.log_path)
-    await cached.close()
+        async with cached.reading(prefix, tiered) as entry:
+            fault.times, fault.struck = 1_000, 0
+            with pytest.raises(ObjectStoreUnavailable):
+                await entry.prepare(0, 1)
+            fault.times = 0
+            await entry.prepare_all()
+            assert content(entry.log_path) == content(files.log_path)
 
 
 # Manifests and orphans
