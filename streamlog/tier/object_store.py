@@ -60,7 +60,7 @@ WORKERS: Final = 2
 """Threads for files and checksums. They are faster than any store."""
 DELETED_MAX: Final = 1000
 """Objects that one request deletes."""
-_PART_TRIES: Final = 4
+PART_TRIES: Final = 4
 """Of each part of an upload."""
 EXTRA_MISSING: Final = "pip install 'streamlog[tier]'"
 
@@ -158,7 +158,7 @@ class ObjectStore:
         self._parts_backend = self._backend
         """Of uploads in parts: a part that failed is sent again, and not the whole object."""
         if self._folder is None and urlsplit(url).scheme != "memory":
-            self._parts_backend = _backend(url, endpoint, self.limits, tries=_PART_TRIES)
+            self._parts_backend = _backend(url, endpoint, self.limits, tries=PART_TRIES)
         self._workers = workers or ThreadPoolExecutor(WORKERS, thread_name_prefix="tier")
         self._uploads = asyncio.Semaphore(self.limits.uploads_max)
         self._reads = asyncio.Semaphore(self.limits.reads_max)

@@ -290,7 +290,7 @@ class CachedSegment:
         return range(0)
 
     def _is_idle(self) -> bool:
-        return time.monotonic() - self._read_s > READ_AHEAD_S
+        return time.monotonic() - self._read_s > self._cache.read_ahead_s
 
     async def _ask(self, blocks: range, *, is_urgent: bool) -> None:
         store = self._cache.store
@@ -380,11 +380,13 @@ class SegmentCache:
         *,
         bytes_max: int,
         forget: Callable[[str], None] | None = None,
+        read_ahead_s: float = READ_AHEAD_S,
     ) -> None:
         """``forget``: called with the path of each file that goes, such as ``FilePool.forget``."""
         self.store = store
         self.directory = directory
         self.bytes_max = bytes_max
+        self.read_ahead_s = read_ahead_s
         self.statistics = CacheStatistics()
         self._forget = forget
         self._entries: OrderedDict[str, CachedSegment] = OrderedDict()
@@ -558,7 +560,7 @@ class SegmentCache:
                 self._remove(entry.directory, entry)
 
     def _remove(self, directory: str, entry: CachedSegment | None) -> None:
-        if self._group is None:  # closed: it goes at the next start, for it is not whole, or too much
+        if self._group is None:  # closed; what is of no use goes at the next start
             return
         task = self.tasks.create_task(self._remove_files(directory, entry))
         self._removals.add(task)

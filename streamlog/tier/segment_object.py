@@ -88,10 +88,9 @@ class Checksums:
         packed = struct.pack(f">{len(self.blocks)}I", *self.blocks)
         return _BLOCK_BYTES.pack(self.block_bytes) + packed
 
-    @staticmethod
-    def encoded_bytes(size_bytes: int) -> int:
+    def encoded_bytes(self, size_bytes: int) -> int:
         """Of the table for a file of ``size_bytes``."""
-        return _BLOCK_BYTES.size + 4 * -(-size_bytes // BLOCK_BYTES)
+        return _BLOCK_BYTES.size + 4 * -(-size_bytes // self.block_bytes)
 
     @classmethod
     def decode(cls, data: bytes | memoryview, size_bytes: int, where: str) -> "Checksums":
@@ -112,8 +111,10 @@ async def upload_segment(
     *,
     leader_epoch: int,
     upload_id: UUID,
+    block_bytes: int = BLOCK_BYTES,
 ) -> TieredSegment:
     """Put the segment; what the manifest is to say of it. ``upload_id``: a new one.
+    ``block_bytes``: CHUNK_BYTES are a multiple of it.
 
     An object of an upload that failed is an orphan. Raises StorageFailed and its kin for the local
     files, ObjectStoreUnavailable.
@@ -121,7 +122,7 @@ async def upload_segment(
     name = segment_name(files.base_offset, leader_epoch, upload_id)
     path = prefix.segment(name)
     beside = await store.run(_read_beside, files)
-    checksums = Checksums()
+    checksums = Checksums(block_bytes)
 
     def end_of_object() -> tuple[list[SegmentPart], list[bytes]]:
         contents = {**beside, CHECKSUMS_PART: checksums.encode()}
@@ -135,12 +136,13 @@ async def upload_segment(
         chunk = await store.run(_read_chunk, files, 0, checksums)
         await store.create(path, chunk, *end_of_object()[1])
     else:
-        table_bytes = Checksums.encoded_bytes(files.size_bytes)
+        table_bytes = checksums.encoded_bytes(files.size_bytes)
         object_bytes = files.size_bytes + sum(map(len, beside.values())) + table_bytes
 
         async def chunks() -> AsyncIterator[bytes]:
             nonlocal checksums
-            checksums = Checksums()  # an attempt after a failure begins with the first chunk
+            # An attempt after a failure begins with the first chunk.
+            checksums = Checksums(block_bytes)
             for position in range(0, files.size_bytes, CHUNK_BYTES):
                 yield await store.run(_read_chunk, files, position, checksums)
             yield b"".join(end_of_object()[1])

@@ -119,7 +119,7 @@ def test_checksums_are_of_blocks_and_of_the_whole() -> None:
     assert decoded.blocks == checksums.blocks
     assert decoded.fit(memoryview(data)[size : 3 * size], 1)
     assert not decoded.fit(memoryview(data)[size + 1 : 3 * size], 1)
-    assert len(checksums.encode()) == Checksums.encoded_bytes(len(data))
+    assert len(checksums.encode()) == checksums.encoded_bytes(len(data))
     with pytest.raises(CorruptObject):
         Checksums.decode(checksums.encode(), len(data) + size, "here")
     with pytest.raises(CorruptObject):
