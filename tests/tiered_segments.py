@@ -58,3 +58,27 @@ def sealed_segments(
     log.close()
     pool.close()
     return found
+
+
+def content(path: str | Path) -> bytes:
+    return Path(path).read_bytes()
+
+
+def change(path: str | Path, at: int) -> None:
+    """Another byte there; the second time it is the old one again."""
+    data = bytearray(Path(path).read_bytes())
+    data[at] ^= 1
+    Path(path).write_bytes(data)
+
+
+def cut(path: str | Path, size_bytes: int) -> None:
+    with Path(path).open("r+b") as file:
+        file.truncate(size_bytes)
+
+
+def delete(path: str | Path) -> None:
+    Path(path).unlink()
+
+
+def exists(path: str | Path) -> bool:
+    return Path(path).exists()

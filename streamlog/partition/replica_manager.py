@@ -429,8 +429,6 @@ class ReplicaManager:
         has registered.
         """
         self._flusher.open()
-        if self._tier is not None:
-            await self._tier.storage.open()
         if type(self._disk) is OsDisk:  # no other is known to write nothing but to its files
             self._flusher.shared = await self._in_worker(self._shared_sync)
             self._opening_sync = await self._in_worker(self._shared_sync)
@@ -510,6 +508,8 @@ class ReplicaManager:
     async def run(self) -> None:
         """Checkpoints, retention, interval syncs; ends by raising what no partition can handle."""
         async with asyncio.TaskGroup() as group:
+            if self._tier is not None:
+                await self._tier.storage.open(group)
             group.create_task(self._apply_the_rest())
             group.create_task(self._reconciliation.run())
             group.create_task(self._flusher.run())

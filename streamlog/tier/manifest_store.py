@@ -34,7 +34,7 @@ from streamlog.tier.object_store import ObjectStore, StoredObject
 DESCRIPTION_FORMAT: Final = 1
 
 
-class StreamDescription(NamedTuple):
+class TieredStream(NamedTuple):
     """What a restore needs of a stream, besides its records."""
 
     prefix: StreamPrefix
@@ -86,16 +86,19 @@ class ManifestStore:
 
     async def newest(self, prefix: PartitionPrefix) -> TierManifest | None:
         """For a restore: the newest one of which all segments are in the store; None: no manifest
-        was ever put. Raises as ``get``, and ObjectNotFound where all lack a segment.
+        was ever put. Raises as ``get``, and ObjectNotFound where the store lacks a segment of each.
         """
         versions = await self.versions(prefix)
         for version in reversed(versions):
-            manifest = await self.get(prefix, version)
+            try:
+                manifest = await self.get(prefix, version)
+            except ObjectNotFound:  # the list is behind
+                continue
             if not await self.missing(manifest):
                 return manifest
         if versions:
             raise ObjectNotFound(
-                f"{prefix.manifests}: each manifest names segments that are not in the store;"
+                f"{prefix.manifests}: of each manifest that is listed the store lacks a segment;"
                 f" {ObjectNotFound.remedy}"
             )
         return None
@@ -163,7 +166,7 @@ class ManifestStore:
             prefix.description, b'{"crc32c":%d,"stream":%b}\n' % (crc32c(body), body)
         )
 
-    async def description(self, prefix: StreamPrefix) -> StreamDescription:
+    async def description(self, prefix: StreamPrefix) -> TieredStream:
         """Raises ObjectNotFound, CorruptObject."""
         path = prefix.description
         data = await self._store.read(path)
@@ -174,7 +177,7 @@ class ManifestStore:
         content = orjson.loads(body)
         if content["format"] != DESCRIPTION_FORMAT or content["stream_id"] != prefix.stream_id.hex:
             raise CorruptObject(f"{path}: of a later streamlog, or of another stream")
-        return StreamDescription(prefix, content["config"])
+        return TieredStream(prefix, content["config"])
 
     async def streams(self) -> list[StreamPrefix]:
         """Those with a description, of this cluster."""

@@ -2,7 +2,7 @@
 
 All requests of tiered storage go through here, so that one place bounds and counts them:
 
-- *Time.* A request must be answered within ``request_timeout_ms``, and its bytes must come or go at
+- *Time.* An answer must begin within ``request_timeout_ms``, and bytes must come or go at
   ``bytes_per_s_min`` or faster. What takes longer is cancelled and counts as failed.
 - *Retries.* A failure that may pass (no answer, a broken connection, 429, 5xx) is tried again after
   a pause that doubles, up to ``attempts_max`` attempts. Other failures are raised at once.
@@ -48,6 +48,7 @@ from streamlog.errors import (
 from streamlog.rate_limit import TokenBucket
 
 if TYPE_CHECKING:
+    from obstore import GetOptions
     from obstore.store import ObjectStore as Backend
 
 T = TypeVar("T")
@@ -59,13 +60,14 @@ WORKERS: Final = 2
 """Threads for files and checksums. They are faster than any store."""
 DELETED_MAX: Final = 1000
 """Objects that one request deletes."""
-_PART_TRIES: Final = 4
+PART_TRIES: Final = 4
 """Of each part of an upload."""
 EXTRA_MISSING: Final = "pip install 'streamlog[tier]'"
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "file", "memory")
 
-_STATUS: Final = re.compile(r"status(?: code)?:? (\d{3})")
+_ANSWER: Final = re.compile(r"status(?: code)?:? (\d{3}[A-Za-z ]*)")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
 _PASSING: Final = frozenset({408, 409, 425, 429})
 """Statuses below 500 that may pass."""
@@ -156,7 +158,7 @@ class ObjectStore:
         self._parts_backend = self._backend
         """Of uploads in parts: a part that failed is sent again, and not the whole object."""
         if self._folder is None and urlsplit(url).scheme != "memory":
-            self._parts_backend = _backend(url, endpoint, self.limits, tries=_PART_TRIES)
+            self._parts_backend = _backend(url, endpoint, self.limits, tries=PART_TRIES)
         self._workers = workers or ThreadPoolExecutor(WORKERS, thread_name_prefix="tier")
         self._uploads = asyncio.Semaphore(self.limits.uploads_max)
         self._reads = asyncio.Semaphore(self.limits.reads_max)
@@ -259,10 +261,12 @@ class ObjectStore:
         import obstore
 
         async def get() -> bytes:
-            found = await obstore.get_async(self._backend, path)
-            return bytes(await found.bytes_async())
+            async with asyncio.timeout(self.limits.timeout_s(0)):
+                found = await obstore.get_async(self._backend, path)
+            async with asyncio.timeout(self.limits.timeout_s(found.meta["size"])):
+                return bytes(await found.bytes_async())
 
-        data = await self._request("read", path, get, size_bytes=CHUNK_BYTES, gate=self._reads)
+        data = await self._request("read", path, get, timeout_s=None, gate=self._reads)
         self.statistics.downloaded_bytes += len(data)
         await self._down.take(len(data))
         return data
@@ -274,12 +278,14 @@ class ObjectStore:
         import obstore
 
         async def get() -> memoryview:
-            end = position + size_bytes
-            data = await obstore.get_range_async(self._backend, path, start=position, end=end)
-            return memoryview(data)
+            options: GetOptions = {"range": (position, position + size_bytes)}
+            async with asyncio.timeout(self.limits.timeout_s(0)):
+                found = await obstore.get_async(self._backend, path, options=options)
+            async with asyncio.timeout(self.limits.timeout_s(size_bytes)):
+                return memoryview(await found.bytes_async())
 
         await self._down.take(size_bytes)
-        data = await self._request("read", path, get, size_bytes=size_bytes, gate=self._reads)
+        data = await self._request("read", path, get, timeout_s=None, gate=self._reads)
         self.statistics.downloaded_bytes += len(data)
         if len(data) != size_bytes:
             raise CorruptObject(
@@ -335,7 +341,9 @@ class ObjectStore:
             async def remove(some: Sequence[str] = some) -> None:
                 try:
                     await obstore.delete_async(self._backend, some)
-                except FileNotFoundError:
+                except FileNotFoundError as error:
+                    if _lacks_bucket(error):
+                        raise
                     await self._delete_each(some)
 
             await self._request("delete", some[0], remove, size_bytes=0, gate=self._reads)
@@ -425,9 +433,8 @@ class ObjectStore:
             return ObjectStoreUnavailable(
                 f"{where}: no answer in time; {ObjectStoreUnavailable.remedy}"
             )
-        text = _first_line(error)
-        status = _status(text)
-        if _is_denied(error) or status in (401, 403) or any(it in text for it in _NO_BUCKET):
+        text, status = _told(error), _status(error)
+        if _is_denied(error) or status in (401, 403) or _lacks_bucket(error):
             return ObjectStoreDenied(f"{where}: {text}; {ObjectStoreDenied.remedy}")
         if isinstance(error, FileNotFoundError):
             return ObjectNotFound(f"{where}: there is no such object; {CorruptObject.remedy}")
@@ -467,15 +474,27 @@ def _is_denied(error: Exception) -> bool:
     return isinstance(error, PermissionDeniedError | UnauthenticatedError)
 
 
-def _first_line(error: Exception) -> str:
-    """Without what obstore adds for its own debugging, and without a secret of a signed URL."""
-    text = str(error).partition("\n\nDebug source:")[0]
-    return " ".join(re.sub(r"\?\S*", "", text).split())[:300] or type(error).__name__
+def _lacks_bucket(error: Exception) -> bool:
+    return any(it in str(error) for it in _NO_BUCKET)
 
 
-def _status(text: str) -> int | None:
-    found = _STATUS.search(text)
-    return int(found[1]) if found else None
+def _told(error: Exception) -> str:
+    """What the store answered; else the error without what obstore adds for its own debugging, and
+    without the parameters of a URL, which may be secret.
+    """
+    text = str(error)
+    answer = _ANSWER.search(text)
+    if answer is not None:
+        code = _CODE.search(text)
+        return f"the store answered {answer[1].strip()}" + (f" ({code[1]})" if code else "")
+    text = re.sub(r"\?\S*", "", text.partition("\n\nDebug source:")[0])
+    return " ".join(text.split())[:300] or type(error).__name__
+
+
+def _status(error: Exception) -> int | None:
+    """Of the store's answer; None: there was none."""
+    found = _ANSWER.search(str(error))
+    return int(found[1][:3]) if found else None
 
 
 def _may_pass(failure: StreamlogError, error: Exception) -> bool:
@@ -487,7 +506,7 @@ def _may_pass(failure: StreamlogError, error: Exception) -> bool:
         return False
     if not isinstance(error, BaseError):
         return isinstance(error, OSError)
-    status = _status(str(error))
+    status = _status(error)
     return status is None or status >= 500 or status in _PASSING
 
 
@@ -560,4 +579,4 @@ def _backend(url: str, endpoint: str | None, limits: StoreLimits, *, tries: int)
             **options,
         )
     except (BaseError, ValueError, OSError) as error:
-        raise ConfigError("tier.url", f"{url}: {_first_line(error)}", "correct it") from None
+        raise ConfigError("tier.url", f"{url}: {_told(error)}", "correct it") from None

@@ -20,6 +20,7 @@ open by itself; a segment may then leave the cache under it.
 
 import asyncio
 import contextlib
+import os
 import shutil
 import struct
 import time
@@ -32,7 +33,12 @@ from uuid import uuid4
 
 from crc32c import crc32c
 
-from streamlog.errors import ObjectStoreUnavailable, Overloaded, StreamlogError
+from streamlog.errors import (
+    BrokenInvariant,
+    ObjectStoreUnavailable,
+    Overloaded,
+    StreamlogError,
+)
 from streamlog.log.layout import (
     INDEX_SUFFIX,
     KEY_SUFFIX,
@@ -49,12 +55,15 @@ from streamlog.record.batch import HEADER_BYTES
 from streamlog.tier.manifest import TieredSegment
 from streamlog.tier.object_layout import PartitionPrefix
 from streamlog.tier.object_store import CHUNK_BYTES, ObjectStore
-from streamlog.tier.segment_object import Checksums, checksums_of, read_blocks, read_parts, write_at
+from streamlog.tier.segment_object import Checksums, checksums_of, read_blocks, read_parts
 
 REQUESTS_MAX: Final = 4
 """Of one segment at once, beside those for which a reader waits."""
 READ_AHEAD_S: Final = 2.0
 """So long after it was last read a segment is filled on."""
+
+INDEXES_MAX: Final = 32
+"""Indexes in memory, of segments that are being filled: 0.5 MiB for a segment of 256 MiB."""
 
 _WHOLE_NAME: Final = "whole"
 """A file that says that the segment is filled."""
@@ -140,20 +149,30 @@ class CachedSegment:
 
         Raises CorruptObject, ObjectNotFound, ObjectStoreUnavailable, StorageFailed and its kin.
         """
-        if not self.is_whole:
-            start, end = await self._cache.store.run(self._extent, offset, offset, max_bytes)
-            await self._fill(start, end)
-        else:
+        if self.is_whole:
             self._cache.statistics.hits += 1
+            return
+        entries = await self._index(INDEX_SUFFIX, OFFSET_ENTRY)
+        await self._fill(*self._extent(entries, offset, offset, max_bytes))
 
     async def prepare_time(self, timestamp_ms: int, max_bytes: int = 0) -> None:
         """Have there what a search for the first record of that time or later reads, and
         ``max_bytes`` more. Where the times of records go back the search may read further, and
         finds a batch damaged that is not there: then ``prepare_all`` is needed. Raises as above.
         """
-        if not self.is_whole:
-            start, end = await self._cache.store.run(self._extent_of, timestamp_ms, max_bytes)
-            await self._fill(start, end)
+        if self.is_whole:
+            return
+        base_offset, entries = (
+            self.segment.base_offset,
+            await self._index(INDEX_SUFFIX, OFFSET_ENTRY),
+        )
+        times = await self._index(TIME_INDEX_SUFFIX, TIME_ENTRY)
+        at = times.count_up_to(FIRST, timestamp_ms)
+        offset = base_offset + (times.at(at - 1)[SECOND] if at else 0)
+        last_offset = self.segment.end_offset - 1
+        if at < len(times):
+            last_offset = base_offset + times.at(at)[SECOND]
+        await self._fill(*self._extent(entries, offset, last_offset, max_bytes))
 
     async def prepare_all(self) -> None:
         """Raises as above."""
@@ -232,8 +251,7 @@ class CachedSegment:
 
     def _begin(self, blocks: range, *, is_urgent: bool) -> None:
         self._asked.update(blocks)
-        loop = asyncio.get_running_loop()
-        request = loop.create_task(self._ask(blocks, is_urgent=is_urgent), name="tier-cache-fill")
+        request = self._cache.tasks.create_task(self._ask(blocks, is_urgent=is_urgent))
         self._requests.add(request)
         request.add_done_callback(self._ended)
 
@@ -272,14 +290,14 @@ class CachedSegment:
         return range(0)
 
     def _is_idle(self) -> bool:
-        return time.monotonic() - self._read_s > READ_AHEAD_S
+        return time.monotonic() - self._read_s > self._cache.read_ahead_s
 
     async def _ask(self, blocks: range, *, is_urgent: bool) -> None:
         store = self._cache.store
         try:
-            data = await read_blocks(store, self._prefix, self.segment, self._checksums, blocks)
-            position = blocks.start * self._checksums.block_bytes
-            await store.run(write_at, self.log_path, data, position)
+            await read_blocks(
+                store, self._prefix, self.segment, self._checksums, blocks, into=self.log_path
+            )
             self._there.update(blocks)
             if len(self._there) == len(self._checksums.blocks):
                 await store.run(Path(self.directory, _WHOLE_NAME).touch)
@@ -314,7 +332,7 @@ class CachedSegment:
             for name, data in parts.items():
                 Path(temporary, Path(self.path_of(name)).name).write_bytes(data)
             with Path(temporary, Path(self.log_path).name).open("wb") as file:
-                file.truncate(self.segment.size_bytes)
+                _allocate(file.fileno(), self.segment.size_bytes)
             Path(temporary).rename(directory)
 
     def _is_what_was_stored(self) -> bool:
@@ -331,34 +349,25 @@ class CachedSegment:
             return False
         return (crc, size_bytes) == (self.segment.crc32c, self.segment.size_bytes)
 
-    def _extent(self, offset: int, last_offset: int, max_bytes: int) -> tuple[int, int]:
+    async def _index(self, suffix: str, entry: struct.Struct) -> "_Entries":
+        """Raises StorageFailed and its kin."""
+        return await self._cache.index(self.stem_path + suffix, entry)
+
+    def _extent(
+        self, entries: "_Entries", offset: int, last_offset: int, max_bytes: int
+    ) -> tuple[int, int]:
         """The bytes in which a reader finds the batches with ``offset`` and ``last_offset``, and
         ``max_bytes`` from where the latter begins. The batch behind a floor entry of the index
-        begins at the next entry at the latest, and ends before the one after that, if that one is
-        of another batch. Blocking.
+        begins at the next entry at the latest, and ends before the one after that.
         """
-        with storage_errors(self.stem_path + INDEX_SUFFIX):
-            entries = _Entries(self.stem_path + INDEX_SUFFIX, OFFSET_ENTRY)
-            first = entries.count_up_to(FIRST, offset - self.segment.base_offset)
-            last = entries.count_up_to(FIRST, last_offset - self.segment.base_offset)
-            start = entries.at(first - 1)[SECOND] if first else 0
-            end = self.segment.size_bytes
-            if last + 1 < len(entries):
-                begins = entries.at(last)[SECOND]
-                end = max(begins + max_bytes, entries.at(last + 1)[SECOND]) + HEADER_BYTES
+        first = entries.count_up_to(FIRST, offset - self.segment.base_offset)
+        last = entries.count_up_to(FIRST, last_offset - self.segment.base_offset)
+        start = entries.at(first - 1)[SECOND] if first else 0
+        end = self.segment.size_bytes
+        if last + 1 < len(entries):
+            begins = entries.at(last)[SECOND]
+            end = max(begins + max_bytes, entries.at(last + 1)[SECOND]) + HEADER_BYTES
         return start, min(end, self.segment.size_bytes)
-
-    def _extent_of(self, timestamp_ms: int, max_bytes: int) -> tuple[int, int]:
-        """As above, by a time. Blocking."""
-        base_offset = self.segment.base_offset
-        with storage_errors(self.stem_path + TIME_INDEX_SUFFIX):
-            entries = _Entries(self.stem_path + TIME_INDEX_SUFFIX, TIME_ENTRY)
-            at = entries.count_up_to(FIRST, timestamp_ms)
-            offset = base_offset + (entries.at(at - 1)[SECOND] if at else 0)
-            last_offset = self.segment.end_offset - 1
-            if at < len(entries):
-                last_offset = base_offset + entries.at(at)[SECOND]
-        return self._extent(offset, last_offset, max_bytes)
 
 
 class SegmentCache:
@@ -371,23 +380,38 @@ class SegmentCache:
         *,
         bytes_max: int,
         forget: Callable[[str], None] | None = None,
+        read_ahead_s: float = READ_AHEAD_S,
     ) -> None:
         """``forget``: called with the path of each file that goes, such as ``FilePool.forget``."""
         self.store = store
         self.directory = directory
         self.bytes_max = bytes_max
+        self.read_ahead_s = read_ahead_s
         self.statistics = CacheStatistics()
         self._forget = forget
         self._entries: OrderedDict[str, CachedSegment] = OrderedDict()
         """By the name of the object; what was not read for longest comes first."""
         self._found: OrderedDict[str, FoundSegment] = OrderedDict()
         """What an earlier process has left and was not read since, by the name of the object."""
+        self._indexes: OrderedDict[str, _Entries] = OrderedDict()
+        """By path; what was not used for longest comes first."""
         self._used_bytes = 0
-        self._loads: dict[CachedSegment, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._loads: dict[CachedSegment, _Load] = {}
         self._removals: set[asyncio.Task[None]] = set()
 
-    async def open(self) -> None:
-        """Take over what an earlier process has left. Raises StorageFailed and its kin."""
+    @property
+    def tasks(self) -> asyncio.TaskGroup:
+        if self._group is None:
+            raise BrokenInvariant("the cache is not open")
+        return self._group
+
+    async def open(self, group: asyncio.TaskGroup) -> None:
+        """Take over what an earlier process has left. Tasks run in ``group`` until ``close``.
+
+        Raises StorageFailed and its kin.
+        """
+        self._group = group
         for it in await self.store.run(_scan, self.directory):
             self._found[it.name] = it
             self._count(it.size_bytes)
@@ -395,13 +419,14 @@ class SegmentCache:
 
     async def close(self) -> None:
         """Stop filling; nothing is read from now on."""
-        loads = list(self._loads.values())
+        loads = [it.task for it in self._loads.values()]
         for load in loads:
             load.cancel()
         for it in self._entries.values():
             await it.stop()
         if ending := [*loads, *self._removals]:
             await asyncio.wait(ending)
+        self._group = None
 
     @contextlib.asynccontextmanager
     async def reading(
@@ -420,15 +445,10 @@ class SegmentCache:
         self._entries.move_to_end(segment.name)
         entry.pins += 1
         load = self._loads.get(entry)
-        if load is None:
-            return entry
         try:
-            await asyncio.shield(load)
-        except asyncio.CancelledError:
-            self.unpin(entry)
-            if load.cancelled():
-                raise ObjectStoreUnavailable("the node stops") from None
-            raise
+            if load is not None:
+                await asyncio.wait([load.done])
+                load.done.result()
         except BaseException:
             self.unpin(entry)
             raise
@@ -449,6 +469,18 @@ class SegmentCache:
         for it in segments:
             self._evict(it.name)
 
+    async def index(self, path: str, entry: struct.Struct) -> "_Entries":
+        """An index file of a segment that is being filled. Raises StorageFailed and its kin."""
+        entries = self._indexes.get(path)
+        if entries is None:
+            entries = _Entries(await self.store.run(_read, path), entry)
+            self._indexes[path] = entries
+            while len(self._indexes) > INDEXES_MAX:
+                self._indexes.popitem(last=False)
+        else:
+            self._indexes.move_to_end(path)
+        return entries
+
     def _add(self, prefix: PartitionPrefix, segment: TieredSegment) -> CachedSegment:
         """Raises Overloaded."""
         found = self._found.pop(segment.name, None)
@@ -457,7 +489,7 @@ class SegmentCache:
             directory = found.directory
         else:
             partition = f"{prefix.stream.stream_id.hex}-{prefix.number}"
-            # Each has a folder of its own: one that is still being removed is in nobody's way.
+            # Each has a folder of its own, since an earlier one may still be being removed.
             directory = f"{self.directory}/{partition}/{segment.name}.{uuid4().hex[:8]}"
         entry = CachedSegment(self, prefix, segment, directory)
         entry.is_whole = found is not None
@@ -469,20 +501,29 @@ class SegmentCache:
             raise
         self._entries[segment.name] = entry
         self._count(segment.object_bytes)
-        task = asyncio.get_running_loop().create_task(self._load(entry), name="tier-cache-load")
-        self._loads[entry] = task
-        task.add_done_callback(lambda it: it.cancelled() or it.exception())
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loads[entry] = _Load(self.tasks.create_task(self._load(entry, done)), done)
         return entry
 
-    async def _load(self, entry: CachedSegment) -> None:
+    async def _load(self, entry: CachedSegment, done: "asyncio.Future[None]") -> None:
         try:
             await entry.load()
+            done.set_result(None)
+        except StreamlogError as error:
+            self._fail_load(entry, done, error)
         except BaseException:
-            if self._entries.get(entry.segment.name) is entry:
-                self._evict(entry.segment.name)
+            self._fail_load(entry, done, ObjectStoreUnavailable("the node stops"))
             raise
         finally:
             del self._loads[entry]
+
+    def _fail_load(
+        self, entry: CachedSegment, done: "asyncio.Future[None]", error: StreamlogError
+    ) -> None:
+        if self._entries.get(entry.segment.name) is entry:
+            self._evict(entry.segment.name)
+        done.set_exception(error)
+        done.exception()  # its readers may have been cancelled, which is no fault
 
     def _count(self, size_bytes: int) -> None:
         self._used_bytes += size_bytes
@@ -524,21 +565,29 @@ class SegmentCache:
                 self._remove(entry.directory, entry)
 
     def _remove(self, directory: str, entry: CachedSegment | None) -> None:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._remove_files(directory, entry), name="tier-cache-remove")
+        if self._group is None:  # closed; what is of no use goes at the next start
+            return
+        task = self.tasks.create_task(self._remove_files(directory, entry))
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
 
     async def _remove_files(self, directory: str, entry: CachedSegment | None) -> None:
         if entry is not None:
             if load := self._loads.get(entry):
-                load.cancel()
-                await asyncio.wait([load])
+                load.task.cancel()
+                await asyncio.wait([load.task])
             await entry.stop()
             if self._forget is not None:
                 for it in entry.paths:
                     self._forget(it)
         await self.store.run(_remove_folder, directory)
+
+
+class _Load(NamedTuple):
+    """Of the files beside a segment."""
+
+    task: asyncio.Task[None]
+    done: asyncio.Future[None]
 
 
 class FoundSegment(NamedTuple):
@@ -551,11 +600,11 @@ class FoundSegment(NamedTuple):
 
 
 class _Entries:
-    """An index file, searched without reading all of it."""
+    """What is in an index file."""
 
-    def __init__(self, path: str, entry: struct.Struct) -> None:
+    def __init__(self, data: bytes, entry: struct.Struct) -> None:
+        self._data = data
         self._entry = entry
-        self._data = Path(path).read_bytes()
 
     def __len__(self) -> int:
         return len(self._data) // self._entry.size
@@ -567,6 +616,19 @@ class _Entries:
     def count_up_to(self, field: int, bound: int) -> int:
         """How many entries have a ``field`` of at most ``bound``."""
         return bisect_right(range(len(self)), bound, key=lambda it: self.at(it)[field])
+
+
+def _read(path: str) -> bytes:
+    with storage_errors(path):
+        return Path(path).read_bytes()
+
+
+def _allocate(fd: int, size_bytes: int) -> None:
+    """Room for a file; to fill it later is faster, and does not fail for want of room."""
+    if hasattr(os, "posix_fallocate"):  # macOS has none
+        os.posix_fallocate(fd, 0, size_bytes)
+    else:
+        os.ftruncate(fd, size_bytes)
 
 
 def _scan(directory: str) -> list[FoundSegment]:

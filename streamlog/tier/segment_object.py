@@ -88,10 +88,9 @@ class Checksums:
         packed = struct.pack(f">{len(self.blocks)}I", *self.blocks)
         return _BLOCK_BYTES.pack(self.block_bytes) + packed
 
-    @staticmethod
-    def encoded_bytes(size_bytes: int) -> int:
+    def encoded_bytes(self, size_bytes: int) -> int:
         """Of the table for a file of ``size_bytes``."""
-        return _BLOCK_BYTES.size + 4 * -(-size_bytes // BLOCK_BYTES)
+        return _BLOCK_BYTES.size + 4 * -(-size_bytes // self.block_bytes)
 
     @classmethod
     def decode(cls, data: bytes | memoryview, size_bytes: int, where: str) -> "Checksums":
@@ -112,8 +111,10 @@ async def upload_segment(
     *,
     leader_epoch: int,
     upload_id: UUID,
+    block_bytes: int = BLOCK_BYTES,
 ) -> TieredSegment:
     """Put the segment; what the manifest is to say of it. ``upload_id``: a new one.
+    ``block_bytes``: CHUNK_BYTES are a multiple of it.
 
     An object of an upload that failed is an orphan. Raises StorageFailed and its kin for the local
     files, ObjectStoreUnavailable.
@@ -121,7 +122,7 @@ async def upload_segment(
     name = segment_name(files.base_offset, leader_epoch, upload_id)
     path = prefix.segment(name)
     beside = await store.run(_read_beside, files)
-    checksums = Checksums()
+    checksums = Checksums(block_bytes)
 
     def end_of_object() -> tuple[list[SegmentPart], list[bytes]]:
         contents = {**beside, CHECKSUMS_PART: checksums.encode()}
@@ -135,12 +136,13 @@ async def upload_segment(
         chunk = await store.run(_read_chunk, files, 0, checksums)
         await store.create(path, chunk, *end_of_object()[1])
     else:
-        table_bytes = Checksums.encoded_bytes(files.size_bytes)
+        table_bytes = checksums.encoded_bytes(files.size_bytes)
         object_bytes = files.size_bytes + sum(map(len, beside.values())) + table_bytes
 
         async def chunks() -> AsyncIterator[bytes]:
             nonlocal checksums
-            checksums = Checksums()  # an attempt after a failure begins with the first chunk
+            # An attempt after a failure begins with the first chunk.
+            checksums = Checksums(block_bytes)
             for position in range(0, files.size_bytes, CHUNK_BYTES):
                 yield await store.run(_read_chunk, files, position, checksums)
             yield b"".join(end_of_object()[1])
@@ -188,14 +190,26 @@ async def read_blocks(
     segment: TieredSegment,
     checksums: Checksums,
     blocks: range,
-) -> memoryview:
-    """Those blocks of the ``.log`` file with one request. Raises as ``read_parts``."""
+    *,
+    into: str,
+) -> None:
+    """Those blocks of the ``.log`` file with one request into a file that is there.
+
+    Raises as ``read_parts``, and StorageFailed and its kin.
+    """
     path, position = prefix.segment(segment.name), blocks.start * checksums.block_bytes
     end_position = min(blocks.stop * checksums.block_bytes, segment.size_bytes)
+
+    def write_if_right(data: memoryview) -> bool:
+        is_right = checksums.fit(data, blocks.start)
+        if is_right:
+            _write_at(into, data, position)
+        return is_right
+
     for _ in range(WRONG_CHECKSUM_TRIES):
         data = await store.read_range(path, position, end_position - position)
-        if await store.run(checksums.fit, data, blocks.start):
-            return data
+        if await store.run(write_if_right, data):
+            return
     raise _corrupt(store, path, f"the checksum of its bytes from {position} on does not fit")
 
 
@@ -219,8 +233,7 @@ async def download_segment(
     step = max(CHUNK_BYTES // checksums.block_bytes, 1)
     for first in range(0, len(checksums.blocks), step):
         blocks = range(first, min(first + step, len(checksums.blocks)))
-        read = await read_blocks(store, prefix, segment, checksums, blocks)
-        await store.run(write_at, log_path, read, first * checksums.block_bytes)
+        await read_blocks(store, prefix, segment, checksums, blocks, into=log_path)
     await store.run(_sync_file, log_path)
 
 
@@ -229,8 +242,8 @@ def checksums_of(parts: Mapping[str, bytes], segment: TieredSegment) -> Checksum
     return Checksums.decode(parts.get(CHECKSUMS_PART, b""), segment.size_bytes, segment.name)
 
 
-def write_at(path: str, data: bytes | memoryview, position: int) -> None:
-    """Into a file that is there. Blocking. Raises StorageFailed and its kin."""
+def _write_at(path: str, data: memoryview, position: int) -> None:
+    """Blocking. Raises StorageFailed and its kin."""
     with storage_errors(path):
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:

@@ -1,14 +1,18 @@
 """Segments of a store on the local disk: bounded, checked, asked for once."""
 
 import asyncio
+import contextlib
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from streamlog.errors import CorruptObject, ObjectNotFound, Overloaded
+from streamlog.errors import CorruptObject, ObjectNotFound, Overloaded, StorageFull
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.segment.time_search import first_record_since
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import batches as batches_of
@@ -17,7 +21,16 @@ from streamlog.tier.object_store import ObjectStore
 from streamlog.tier.segment_cache import CachedSegment, SegmentCache
 from streamlog.tier.segment_object import SealedFiles, upload_segment
 from tests.log_folder import a_key_ring
-from tests.tiered_segments import INTERVAL_BYTES, PREFIX, sealed_segments
+from tests.segment_caches import opened
+from tests.tiered_segments import (
+    INTERVAL_BYTES,
+    PREFIX,
+    change,
+    content,
+    delete,
+    exists,
+    sealed_segments,
+)
 
 LARGE = {"batches": 40, "value_bytes": 500_000}
 """Twenty blocks."""
@@ -32,13 +45,16 @@ class World:
         self.pool = FilePool(OsDisk(), 16)
         self.files: list[SealedFiles] = []
         self.tiered: list[TieredSegment] = []
-        self.cache = self.new_cache()
+        self.cache: SegmentCache
 
-    def new_cache(self, bytes_max: int = 2**30) -> SegmentCache:
+    @contextlib.asynccontextmanager
+    async def caching(self, bytes_max: int = 2**30) -> AsyncIterator[None]:
+        """A cache is open in there."""
         self.cache = SegmentCache(
             self.store, str(self.folder / "cache"), bytes_max=bytes_max, forget=self.pool.forget
         )
-        return self.cache
+        async with opened(self.cache):
+            yield
 
     async def upload(
         self, segments: int = 1, *, batches: int = 20, value_bytes: int = 1000
@@ -63,6 +79,15 @@ class World:
         with segment.slice(offset, max_bytes, cached.segment.end_offset) as found:
             return [header.base_offset for header, _ in batches_of(found.read())]
 
+    async def read_all(self, number: int) -> CachedSegment:
+        """By a process of its own."""
+        async with self.caching(), self.cache.reading(PREFIX, self.tiered[number]) as cached:
+            await cached.prepare_all()
+        return cached
+
+    def object_path(self, number: int) -> Path:
+        return self.folder / "store" / PREFIX.segment(self.tiered[number].name)
+
     def gets(self) -> int:
         return self.store.statistics.requests["read"]
 
@@ -73,36 +98,27 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     world = World(tmp_path)
-    await world.cache.open()
     yield world
-    await world.cache.close()
     world.pool.close()
     world.store.close()
 
 
-async def until_whole(cached: CachedSegment) -> None:
-    async with asyncio.timeout(10):
-        while not cached.is_whole:
-            await asyncio.sleep(0.005)
-
-
-async def test_first_batch_is_there_after_two_requests(world: World) -> None:
+async def test_first_batch_is_there_before_the_rest(world: World) -> None:
     await world.upload(**LARGE)
-    assert await world.read(0, 30) == [30]
-    # Then the segment is filled in the background; the first read did not wait for that.
-    assert world.cache.statistics.misses == 1
-    assert world.store.statistics.downloaded_bytes < world.tiered[0].size_bytes
+    async with world.caching():
+        assert await world.read(0, 30) == [30]
+        assert world.cache.statistics.misses == 1
+        assert world.store.statistics.downloaded_bytes < world.tiered[0].size_bytes
 
 
 async def test_every_batch_is_read_as_it_was_written(world: World) -> None:
     await world.upload(batches=200, value_bytes=30_000)
-    written = Path(world.files[0].log_path).read_bytes()
-    async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
+    written = content(world.files[0].log_path)
+    async with world.caching(), world.cache.reading(PREFIX, world.tiered[0]) as cached:
         for offset in (199, 0, 100, 57):
             assert await world.read_from(cached, offset) == [offset]
         await cached.prepare_all()
-        await until_whole(cached)
-        assert Path(cached.log_path).read_bytes() == written
+        assert content(cached.log_path) == written
         assert cached.part("producers") == b"producers of 0"
         assert cached.part("nothing") == b""
 
@@ -111,16 +127,15 @@ async def test_every_batch_is_read_as_it_was_written(world: World) -> None:
 async def test_a_read_finds_as_much_as_it_may_have(world: World, max_bytes: int) -> None:
     await world.upload(**LARGE)
     size = world.tiered[0].size_bytes // 40
-    for offset in (3, 39, 20):
-        count = max(1, min(max_bytes // size, 40 - offset))
-        assert await world.read(0, offset, max_bytes) == list(range(offset, offset + count))
+    async with world.caching():
+        for offset in (3, 39, 20):
+            count = max(1, min(max_bytes // size, 40 - offset))
+            assert await world.read(0, offset, max_bytes) == list(range(offset, offset + count))
 
 
 async def test_a_batch_is_found_by_its_time(world: World) -> None:
     await world.upload(**LARGE)
-    from streamlog.log.segment.time_search import first_record_since
-
-    async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
+    async with world.caching(), world.cache.reading(PREFIX, world.tiered[0]) as cached:
         await cached.prepare_time(17)
         segment = cached.opened(world.pool, INTERVAL_BYTES)
         found = first_record_since([segment], 17, 0, 40, verify=lambda _: None)
@@ -129,149 +144,150 @@ async def test_a_batch_is_found_by_its_time(world: World) -> None:
 
 async def test_many_readers_ask_once(world: World) -> None:
     await world.upload(**LARGE)
-    found = await asyncio.gather(*(world.read(0, 5) for _ in range(20)))
-    assert found == [[5]] * 20
-    async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
-        await until_whole(cached)
+    async with world.caching():
+        found = await asyncio.gather(*(world.read(0, 5) for _ in range(20)))
+        assert found == [[5]] * 20
+        async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
+            await cached.prepare_all()
     assert world.store.statistics.downloaded_bytes == world.tiered[0].object_bytes
 
 
-async def test_a_segment_that_nobody_reads_makes_room(world: World) -> None:
+async def test_a_segment_that_was_not_read_for_longest_makes_room(world: World) -> None:
     await world.upload(3)
-    size = world.tiered[0].object_bytes
-    world.new_cache(int(2.5 * size))
-    for number in (0, 1, 0, 2):
-        await world.read(number, world.tiered[number].base_offset)
-    asked = world.gets()
-    await world.read(0, 0)
-    assert world.gets() == asked  # it was read after the second one, which has gone
-    await world.read(1, world.tiered[1].base_offset)
-    assert world.gets() > asked
-    assert world.cache.statistics.used_bytes <= world.cache.bytes_max
-    assert world.cache.statistics.evictions == 2
+    async with world.caching(int(2.5 * world.tiered[0].object_bytes)):
+        for number in (0, 1, 0, 2):
+            await world.read(number, world.tiered[number].base_offset)
+        asked = world.gets()
+        await world.read(0, 0)
+        assert world.gets() == asked  # it was read after the second one, which has gone
+        await world.read(1, world.tiered[1].base_offset)
+        assert world.gets() > asked
+        assert world.cache.statistics.used_bytes <= world.cache.bytes_max
+        assert world.cache.statistics.evictions == 2
 
 
 async def test_pinned_segments_are_never_taken_out(world: World) -> None:
     await world.upload(3)
-    world.new_cache(int(2.5 * world.tiered[0].object_bytes))
-    async with (
-        world.cache.reading(PREFIX, world.tiered[0]) as first,
-        world.cache.reading(PREFIX, world.tiered[1]),
-    ):
-        with pytest.raises(Overloaded, match="raise tier.cache_bytes_max"):
-            await world.read(2, world.tiered[2].base_offset)
-        assert await world.read_from(first, 7) == [7]
-        assert world.cache.statistics.refusals == 1
-    assert await world.read(2, world.tiered[2].base_offset) == [world.tiered[2].base_offset]
+    async with world.caching(int(2.5 * world.tiered[0].object_bytes)):
+        async with (
+            world.cache.reading(PREFIX, world.tiered[0]) as first,
+            world.cache.reading(PREFIX, world.tiered[1]),
+        ):
+            with pytest.raises(Overloaded, match=r"raise tier\.cache_bytes_max"):
+                await world.read(2, world.tiered[2].base_offset)
+            assert await world.read_from(first, 7) == [7]
+            assert world.cache.statistics.refusals == 1
+        assert await world.read(2, world.tiered[2].base_offset) == [world.tiered[2].base_offset]
 
 
 async def test_a_slice_outlives_its_segment(world: World) -> None:
     await world.upload(2)
-    world.new_cache(int(1.5 * world.tiered[0].object_bytes))
-    async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
-        await cached.prepare(3, 1)
-        held = cached.opened(world.pool, INTERVAL_BYTES).slice(3, 1, 20)
-    await world.read(1, world.tiered[1].base_offset)
-    await world.cache.close()
-    assert not Path(cached.log_path).exists()
+    async with world.caching(int(1.5 * world.tiered[0].object_bytes)):
+        async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
+            await cached.prepare(3, 1)
+            held = cached.opened(world.pool, INTERVAL_BYTES).slice(3, 1, 20)
+        await world.read(1, world.tiered[1].base_offset)
+    assert not exists(cached.log_path)
     assert [header.base_offset for header, _ in batches_of(held.read())] == [3]
     held.close()
 
 
 async def test_a_whole_segment_survives_a_restart(world: World) -> None:
     await world.upload()
-    async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
-        await cached.prepare_all()
-        await until_whole(cached)
-    await world.cache.close()
+    await world.read_all(0)
     asked = world.gets()
-    await world.new_cache().open()
-    assert world.cache.statistics.segments == 1
-    assert await world.read(0, 7) == [7]
+    async with world.caching():
+        assert world.cache.statistics.segments == 1
+        assert await world.read(0, 7) == [7]
     assert world.gets() == asked
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index"])
 async def test_a_changed_file_is_found_after_a_restart(world: World, suffix: str) -> None:
     await world.upload()
-    async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
-        await cached.prepare_all()
-        await until_whole(cached)
-    await world.cache.close()
-    path = Path(cached.stem_path + suffix)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    cached = await world.read_all(0)
+    change(cached.stem_path + suffix, 10)
     asked = world.gets()
-    await world.new_cache().open()
-    assert await world.read(0, 7) == [7]
+    async with world.caching():
+        assert await world.read(0, 7) == [7]
     assert world.gets() > asked
 
 
 async def test_a_segment_that_was_not_whole_goes_at_a_restart(world: World) -> None:
     await world.upload(**LARGE)
-    await world.read(0, 3)
-    await world.cache.close()
+    async with world.caching():
+        await world.read(0, 3)
     assert world.cached_files() != []
-    await world.new_cache().open()
-    assert world.cached_files() == []
-    assert world.cache.statistics.used_bytes == 0
+    async with world.caching():
+        assert world.cached_files() == []
+        assert world.cache.statistics.used_bytes == 0
 
 
 async def test_too_much_of_an_earlier_process_goes_at_the_start(world: World) -> None:
     await world.upload(3)
-    for tiered in world.tiered:
-        async with world.cache.reading(PREFIX, tiered) as cached:
-            await cached.prepare_all()
-            await until_whole(cached)
-    await world.cache.close()
-    await world.new_cache(int(1.5 * world.tiered[0].object_bytes)).open()
-    assert world.cache.statistics.segments == 1
+    for number in range(3):
+        await world.read_all(number)
+    async with world.caching(int(1.5 * world.tiered[0].object_bytes)):
+        assert world.cache.statistics.segments == 1
+    assert world.cache.statistics.evictions == 2
 
 
 async def test_a_missing_object_is_told_to_each_reader_and_costs_no_room(world: World) -> None:
     await world.upload()
-    Path(world.folder, "store", PREFIX.segment(world.tiered[0].name)).unlink()
-    found = await asyncio.gather(*(world.read(0, 5) for _ in range(3)), return_exceptions=True)
-    assert [type(it) for it in found] == [ObjectNotFound] * 3
-    assert world.cache.statistics.used_bytes == 0
-    await world.cache.close()
+    delete(world.object_path(0))
+    async with world.caching():
+        found = await asyncio.gather(*(world.read(0, 5) for _ in range(3)), return_exceptions=True)
+        assert [type(it) for it in found] == [ObjectNotFound] * 3
+        assert world.cache.statistics.used_bytes == 0
     assert world.cached_files() == []
 
 
 async def test_a_damaged_block_fails_the_reads_that_need_it_and_no_others(world: World) -> None:
     await world.upload(**LARGE)
-    path = Path(world.folder, "store", PREFIX.segment(world.tiered[0].name))
-    data = bytearray(path.read_bytes())
-    data[10 * 2**20 + 7] ^= 1
-    path.write_bytes(data)
-    assert await world.read(0, 3) == [3]
-    with pytest.raises(CorruptObject):
-        await world.read(0, 20, 2_000_000)
-    assert await world.read(0, 39) == [39]
-    path.write_bytes(
-        data[: 10 * 2**20 + 7] + bytes([data[10 * 2**20 + 7] ^ 1]) + data[10 * 2**20 + 8 :]
-    )
-    assert await world.read(0, 20) == [20]
+    change(world.object_path(0), 10 * 2**20 + 7)
+    async with world.caching():
+        assert await world.read(0, 3) == [3]
+        with pytest.raises(CorruptObject):
+            await world.read(0, 20, 2_000_000)
+        assert await world.read(0, 39) == [39]
+        change(world.object_path(0), 10 * 2**20 + 7)
+        assert await world.read(0, 20) == [20]
 
 
 async def test_a_dropped_segment_stays_for_those_that_read_it(world: World) -> None:
     await world.upload()
-    async with world.cache.reading(PREFIX, world.tiered[0]) as cached:
+    async with world.caching(), world.cache.reading(PREFIX, world.tiered[0]) as cached:
         world.cache.drop(world.tiered)
         assert world.cache.statistics.used_bytes == 0
         assert await world.read_from(cached, 5) == [5]
-    await world.cache.close()
     assert world.cached_files() == []
 
 
 async def test_a_reader_that_gives_up_disturbs_no_other(world: World) -> None:
     await world.upload(**LARGE)
-    first = asyncio.create_task(world.read(0, 5))
-    second = asyncio.create_task(world.read(0, 6))
-    await asyncio.sleep(0)
-    first.cancel()
-    assert await second == [6]
+    async with world.caching():
+        first = asyncio.create_task(world.read(0, 5))
+        second = asyncio.create_task(world.read(0, 6))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second == [6]
+
+
+async def test_a_disk_that_is_full_fails_a_read_and_costs_no_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.upload()
+
+    def full(fd: int, position: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with world.caching():
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "posix_fallocate", full)
+            with pytest.raises(StorageFull):
+                await world.read(0, 5)
+        assert world.cache.statistics.used_bytes == 0
+        assert await world.read(0, 5) == [5]
 
 
 async def test_an_encrypted_segment_stays_encrypted(tmp_path: Path) -> None:
@@ -281,13 +297,13 @@ async def test_an_encrypted_segment_stays_encrypted(tmp_path: Path) -> None:
     assert ".key" in files.files
     store = ObjectStore((tmp_path / "store").as_uri())
     tiered = await upload_segment(store, PREFIX, files, leader_epoch=0, upload_id=uuid4())
-    stored = Path(tmp_path, "store", PREFIX.segment(tiered.name)).read_bytes()
+    stored = content(tmp_path / "store" / PREFIX.segment(tiered.name))
     assert b"7.7.7." not in stored
     cache = SegmentCache(store, str(tmp_path / "cache"), bytes_max=2**20)
     pool = FilePool(OsDisk(), 16, keys)
-    async with cache.reading(PREFIX, tiered) as cached:
+    async with opened(cache), cache.reading(PREFIX, tiered) as cached:
         await cached.prepare(7, 1)
         with cached.opened(pool, INTERVAL_BYTES).slice(7, 1, 20) as found:
             assert b"7.7.7." in found.read()
-    await cache.close()
     pool.close()
+    store.close()

@@ -15,7 +15,7 @@ from streamlog.tier.segment_object import (
     read_parts,
     upload_segment,
 )
-from tests.tiered_segments import PREFIX, sealed_segments
+from tests.tiered_segments import PREFIX, change, content, cut, delete, sealed_segments
 
 SIZES = {"small": (20, 1000), "large": (40, 500_000)}
 """Below one chunk, and above two."""
@@ -41,14 +41,14 @@ async def test_object_is_the_log_file_and_then_its_parts(
     store: ObjectStore, files: SealedFiles, tmp_path: Path
 ) -> None:
     tiered = await upload_segment(store, PREFIX, files, leader_epoch=3, upload_id=uuid4())
-    log = Path(files.log_path).read_bytes()
-    stored = object_path(tmp_path, tiered.name).read_bytes()
+    log = content(files.log_path)
+    stored = content(object_path(tmp_path, tiered.name))
     assert stored.startswith(log)
     assert len(stored) == tiered.object_bytes
     assert [it.name for it in tiered.parts] == [".index", ".timeindex", "producers", "checksums"]
     index = tiered.part(".index")
     assert index is not None
-    assert stored[index.position : index.end_position] == Path(files.files[".index"]).read_bytes()
+    assert stored[index.position : index.end_position] == content(files.files[".index"])
     assert (tiered.base_offset, tiered.end_offset) == (files.base_offset, files.end_offset)
     assert store.statistics.uploaded_bytes == tiered.object_bytes
 
@@ -61,8 +61,8 @@ async def test_download_gives_the_same_files(
     target.mkdir()
     await download_segment(store, PREFIX, tiered, str(target))
     for path in [files.log_path, *files.files.values()]:
-        assert (target / Path(path).name).read_bytes() == Path(path).read_bytes()
-    assert (target / "producers").read_bytes() == b"producers of 0"
+        assert content(target / Path(path).name) == content(path)
+    assert content(target / "producers") == b"producers of 0"
 
 
 async def test_changed_byte_is_never_handed_out(
@@ -70,15 +70,16 @@ async def test_changed_byte_is_never_handed_out(
 ) -> None:
     tiered = await upload_segment(store, PREFIX, files, leader_epoch=3, upload_id=uuid4())
     path = object_path(tmp_path, tiered.name)
-    good = path.read_bytes()
-    for at in (5, len(good) // 2, tiered.size_bytes + 3, len(good) - 1):
-        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    size_bytes = len(content(path))
+    for at in (5, size_bytes // 2, tiered.size_bytes + 3, size_bytes - 1):
+        change(path, at)
         with pytest.raises(CorruptObject, match="restore the object"):
             await download_segment(store, PREFIX, tiered, str(tmp_path))
-    path.write_bytes(good[:-1])
+        change(path, at)
+    cut(path, size_bytes - 1)
     with pytest.raises(CorruptObject, match="it ends at"):
         await read_parts(store, PREFIX, tiered)
-    path.unlink()
+    delete(path)
     with pytest.raises(ObjectNotFound, match="no such object"):
         await read_parts(store, PREFIX, tiered)
 
@@ -86,15 +87,14 @@ async def test_changed_byte_is_never_handed_out(
 async def test_segment_that_is_shorter_than_it_should_be_is_not_uploaded(
     store: ObjectStore, files: SealedFiles, tmp_path: Path
 ) -> None:
-    with Path(files.log_path).open("r+b") as file:
-        file.truncate(files.size_bytes - 1)
+    cut(files.log_path, files.size_bytes - 1)
     with pytest.raises(StorageFailed, match="shorter than"):
         await upload_segment(store, PREFIX, files, leader_epoch=3, upload_id=uuid4())
     assert await store.list(PREFIX.segments) == []
 
 
 async def test_missing_index_is_a_fault_of_the_disk(store: ObjectStore, files: SealedFiles) -> None:
-    Path(files.files[".index"]).unlink()
+    delete(files.files[".index"])
     with pytest.raises(StorageFailed, match=r"\.index"):
         await upload_segment(store, PREFIX, files, leader_epoch=3, upload_id=uuid4())
 
@@ -119,7 +119,7 @@ def test_checksums_are_of_blocks_and_of_the_whole() -> None:
     assert decoded.blocks == checksums.blocks
     assert decoded.fit(memoryview(data)[size : 3 * size], 1)
     assert not decoded.fit(memoryview(data)[size + 1 : 3 * size], 1)
-    assert len(checksums.encode()) == Checksums.encoded_bytes(len(data))
+    assert len(checksums.encode()) == checksums.encoded_bytes(len(data))
     with pytest.raises(CorruptObject):
         Checksums.decode(checksums.encode(), len(data) + size, "here")
     with pytest.raises(CorruptObject):

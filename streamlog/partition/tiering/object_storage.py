@@ -41,9 +41,9 @@ class ObjectStorage:
             forget=files.forget,
         )
 
-    async def open(self) -> None:
-        """Raises StorageFailed and its kin."""
-        await self.cache.open()
+    async def open(self, group: asyncio.TaskGroup) -> None:
+        """Its tasks run in ``group``. Raises StorageFailed and its kin."""
+        await self.cache.open(group)
 
     async def close(self) -> None:
         """Nothing is asked of the store from now on."""

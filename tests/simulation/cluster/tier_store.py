@@ -125,7 +125,7 @@ class SimTierStorage:
     def _now_ms(self) -> int:
         return int(self._host.clock.wall_ns // 1_000_000)
 
-    async def open(self) -> None:
+    async def open(self, _group: asyncio.TaskGroup) -> None:
         self._disk.make_directory(CACHE)
 
     async def close(self) -> None:

@@ -34,7 +34,7 @@ class TieredWorld(SwarmWorld):
         self._read_whole: set[Replica] = set()
         """In the end."""
         self._next_look_us = 0
-        self._ends: dict[Replica, int] = {}
+        self._tiered_ends: dict[Replica, int] = {}
         """As last known: a late node may have a stream that is deleted."""
         self.events.after(READ_US, self._read_some)
 
@@ -75,8 +75,8 @@ class TieredWorld(SwarmWorld):
         name = self.observer.newest.names.get(replica.stream_id.bytes)
         if name is not None:
             tier = self.observer.newest.streams[name].partitions[replica.partition].tier
-            self._ends[replica] = 0 if tier is None else tier.end_offset
-        return self._ends.get(replica, 0)
+            self._tiered_ends[replica] = 0 if tier is None else tier.end_offset
+        return self._tiered_ends.get(replica, 0)
 
     # Reading
 
