@@ -99,7 +99,7 @@ def read_whole(cluster: Cluster, topic: str) -> list[str]:
     and a reader's end is the last stable offset.
     """
     admin = AdminClient({"bootstrap.servers": cluster.servers, **QUICK})
-    lanes = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(PARTITIONS)}
+    lanes = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(PARTITIONS)}  # type: ignore[no-untyped-call]
     until = time.monotonic() + PATIENCE_S
     while ends_of(admin, lanes, COMMITTED) != ends_of(admin, lanes, UNCOMMITTED):
         assert time.monotonic() < until, f"{topic} keeps an open transaction"
