@@ -3,6 +3,7 @@ read.
 """
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tools.nodes.server_process import run_streamlog, wait_until
 
 TOPIC = "flights"
 EARLIEST: Any = cast("Any", OffsetSpec).earliest()
+LATEST: Any = cast("Any", OffsetSpec).latest()
 COUNT = 3_000
 VALUE_BYTES = 200
 CONFIGS = {
@@ -181,6 +183,46 @@ async def test_jetstream_reads_what_is_in_the_store_alone(
     command = ("stream", "info", TOPIC, "--bootstrap-server", node.kafka)
     done = await asyncio.to_thread(run_streamlog, command, os.environ, timeout_s=60.0)
     assert "LOCAL START" in done.stdout, done.stderr
+
+
+def test_streams_come_back_out_of_the_store_alone(node: NodeProcess, tmp_path: Path) -> None:
+    create(node.kafka)
+    produce(node.kafka, 0, COUNT)
+    until_front_is_gone(node, COUNT // 2)
+    end = tier_end(node.kafka)
+    node.kill()
+    (cluster_id,) = [it.name for it in (tmp_path / "bucket").iterdir()]
+    backup = str(tmp_path / "backup")
+    run(
+        "backup",
+        "create",
+        backup,
+        "--store",
+        (tmp_path / "bucket").as_uri(),
+        "--cluster-id",
+        cluster_id,
+    )
+    with Cluster(
+        tmp_path / "new", nodes=1, settings=settings_of(tmp_path / "new"), nats=NoNats()
+    ) as new:
+        run("backup", "restore", "stream", backup, TOPIC, "--bootstrap-server", new[1].kafka)
+        assert consume(new[1].kafka, 0, end) == [(number, value(number)) for number in range(end)]
+        assert listed(new[1].kafka, LATEST) == end >= COUNT // 2
+
+
+def run(*arguments: str) -> None:
+    done = run_streamlog(arguments, os.environ, timeout_s=60.0)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def tier_end(kafka: str) -> int:
+    """What the store has, once it has all that is closed."""
+    command = ("stream", "info", TOPIC, "--json", "--bootstrap-server", kafka)
+    while True:
+        told = json.loads(run_streamlog(command, os.environ, timeout_s=60.0).stdout)
+        tier = told["partitions"][0]["tier"]
+        if not tier["lag_bytes"]:
+            return int(tier["tiered_end_offset"])
 
 
 def test_a_deleted_topic_leaves_nothing_in_the_store(node: NodeProcess, tmp_path: Path) -> None:

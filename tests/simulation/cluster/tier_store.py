@@ -13,6 +13,7 @@ from crc32c import crc32c
 from streamlog.errors import ObjectExists, ObjectNotFound, ObjectStoreUnavailable
 from streamlog.log.layout import LOG_SUFFIX, segment_stem
 from streamlog.log.segment.segment import Segment
+from streamlog.log.storage.disk import storage_errors
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.partition.tiering.tiered_log import PinnedSegment
 from streamlog.tier.manifest import SegmentPart, TieredSegment, TierManifest
@@ -109,7 +110,8 @@ class SimPinned:
     def part(self, name: str) -> bytes:
         if self._tiered.part(name) is None:
             return b""
-        return self._disk.read_small(self.stem_path + name)
+        with storage_errors(self.stem_path):
+            return self._disk.read_small(self.stem_path + name)
 
 
 class SimTierStorage:
@@ -150,11 +152,12 @@ class SimTierStorage:
         data = self._store.get(path)
         await self._store.answer(path)
         folder = f"{CACHE}/{segment.name}"
-        self._disk.make_directory(folder, durable=False)
         stem = f"{folder}/{segment_stem(segment.base_offset)}"
-        self._disk.write_small(stem + LOG_SUFFIX, data[: segment.size_bytes])
-        for part in segment.parts:
-            self._disk.write_small(stem + part.name, data[part.position : part.end_position])
+        with storage_errors(folder):
+            self._disk.make_directory(folder, durable=False)
+            self._disk.write_small(stem + LOG_SUFFIX, data[: segment.size_bytes])
+            for part in segment.parts:
+                self._disk.write_small(stem + part.name, data[part.position : part.end_position])
         pinned = self._cached[segment.name] = SimPinned(segment, stem, self._disk)
         return pinned
 
@@ -175,12 +178,13 @@ class SimTierStorage:
         name = segment_name(files.base_offset, leader_epoch, upload_id)
         path = place.segment(name)
         await self._store.request(self._now_ms, path)
-        file = self._disk.open(files.log_path)
-        try:
-            log = file.pread(files.size_bytes, 0)
-        finally:
-            file.close()
-        beside = {it: self._disk.read_small(where) for it, where in files.files.items()}
+        with storage_errors(files.log_path):
+            file = self._disk.open(files.log_path)
+            try:
+                log = file.pread(files.size_bytes, 0)
+            finally:
+                file.close()
+            beside = {it: self._disk.read_small(where) for it, where in files.files.items()}
         contents = {**beside, **files.states}
         parts, data = [], log
         for part, content in contents.items():
