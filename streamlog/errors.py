@@ -14,6 +14,7 @@
         PartitionNotFound
         UnknownTopicId            no stream has this id, or none has it any more
         OffsetOutOfRange          below the log start or above the end
+          OffsetMovedToTieredStorage  a replica asks for what its leader has in the object store alone
         DeletionDenied            a stream denies to be purged, or that a message is deleted
         MessageNotFound           there is no such message, or not any more
           MessageNotStored        no message has this sequence yet
@@ -177,6 +178,10 @@ class OffsetOutOfRange(InvalidRequest):
         self.offset = offset
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
+
+
+class OffsetMovedToTieredStorage(OffsetOutOfRange):
+    """A replica asks for what its leader has in the object store alone: it begins at the leader's local log start."""
 
 
 class DeletionDenied(InvalidRequest):

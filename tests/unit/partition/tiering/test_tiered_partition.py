@@ -11,12 +11,18 @@ import pytest
 
 from streamlog.clock import wall_ms
 from streamlog.config import TierSection
-from streamlog.errors import NotLeader, ObjectStoreUnavailable, OffsetOutOfRange
+from streamlog.errors import (
+    NotLeader,
+    ObjectStoreUnavailable,
+    OffsetMovedToTieredStorage,
+    OffsetOutOfRange,
+)
 from streamlog.metadata import commands as c
 from streamlog.model import NO_EPOCH, EpochEnd
 from streamlog.partition.partition import Partition
 from streamlog.partition.tiering.tier_plan import cut_at
 from streamlog.partition.tiering.tiered_log import NO_LAG
+from streamlog.wire.errors import code_of
 from tests.partition_world import publish, values_of
 from tests.unit.partition.replica_world import ReplicaWorld, until
 
@@ -271,6 +277,10 @@ async def test_a_new_replica_fetches_only_what_is_not_in_the_store(tmp_path: Pat
         await until(lambda: world.isr() == {1, 2})
         partition = world[other].partition()
         assert partition.local_log_start_offset >= first
+        leader_state = leader.partition().state
+        assert isinstance(leader_state._out_of_range(0), OffsetMovedToTieredStorage)
+        assert code_of(leader_state._out_of_range(0)) == 109
+        assert code_of(leader_state._out_of_range(10**6)) == 1
         assert partition.log_start_offset == 0
         await all_of(partition, 0)
         await world.elect(other)
