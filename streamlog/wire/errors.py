@@ -39,6 +39,7 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.StreamStandsStill, ErrorCode.policy_violation),
     (errors.StorageFull, ErrorCode.kafka_storage_error),
     (errors.StorageFailed, ErrorCode.kafka_storage_error),
+    (errors.ObjectStoreUnavailable, ErrorCode.kafka_storage_error),
     (errors.FencedLeaderEpoch, ErrorCode.fenced_leader_epoch),
     (errors.UnknownLeaderEpoch, ErrorCode.unknown_leader_epoch),
     (errors.NotEnoughReplicas, ErrorCode.not_enough_replicas),
