@@ -139,8 +139,8 @@ async def cold(store: ObjectStore, tiered: list[TieredSegment], folder: Path) ->
     size_bytes = sum(it.size_bytes for it in tiered)
     with measuring(size_bytes, found):
         async with opened(segments):
-            for it in tiered:
-                async with segments.reading(PREFIX, it) as cached:
+            for it, following in zip(tiered, [*tiered[1:], None], strict=True):
+                async with segments.reading(PREFIX, it, following) as cached:
                     segment = cached.opened(pool, INTERVAL_BYTES)
                     offset = it.base_offset
                     while offset < it.end_offset:
