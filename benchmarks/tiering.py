@@ -7,8 +7,11 @@ alone: reading, checksums, signatures, and putting. The S3 server takes a core f
 - *Up*: as many segments at once as a node uploads. MiB for a second of processor.
 - *The store's own rate*: the same bytes by obstore alone, in one request and in requests of 8 MiB,
   four at a time, each dropped as soon as it is here; the better of the two.
+- *Into a file*: the same, streamed in one request into a new file, with no check.
 - *Cold read*: a reader that takes a MiB at a time from the first offset of each segment on, as fast
-  as it can, through the cache. First byte: with a proxy that makes every request take ROUND_TRIP_S.
+  as it can, through the cache.
+- *A line*: the same through a proxy that gives all answers together LINE_BYTES_PER_S, as a network
+  does, and makes every request take ROUND_TRIP_S. Here processors are no limit.
 """
 
 import asyncio
@@ -46,6 +49,7 @@ SEGMENT_BYTES: Final = 256 * MIB
 SEGMENTS: Final = 3
 ROUNDS: Final = 3
 ROUND_TRIP_S: Final = 0.05
+LINE_BYTES_PER_S: Final = 48 * MIB
 READ_BYTES: Final = MIB
 INTERVAL_BYTES: Final = 4096
 PREFIX: Final = PartitionPrefix(StreamPrefix("cluster", UUID(int=1)), 0)
@@ -131,6 +135,20 @@ async def own_rate(store: ObjectStore, tiered: list[TieredSegment]) -> Rate:
     return max(found)
 
 
+async def into_file(store: ObjectStore, tiered: list[TieredSegment], folder: Path) -> Rate:
+    """By obstore alone, as it comes."""
+    found: list[Rate] = []
+    await asyncio.to_thread(folder.mkdir)
+    with measuring(sum(it.size_bytes for it in tiered), found):
+        for it in tiered:
+            fd = os.open(folder / it.name, os.O_CREAT | os.O_WRONLY)
+            answer = await obstore.get_async(store._backend, PREFIX.segment(it.name))
+            async for chunk in answer.stream(min_chunk_size=MIB):
+                await store.run(os.write, fd, chunk)
+            os.close(fd)
+    return found[0]
+
+
 async def cold(store: ObjectStore, tiered: list[TieredSegment], folder: Path) -> Rate:
     """Through the cache, from the first offset to the last."""
     found: list[Rate] = []
@@ -139,8 +157,8 @@ async def cold(store: ObjectStore, tiered: list[TieredSegment], folder: Path) ->
     size_bytes = sum(it.size_bytes for it in tiered)
     with measuring(size_bytes, found):
         async with opened(segments):
-            for it in tiered:
-                async with segments.reading(PREFIX, it) as cached:
+            for it, following in zip(tiered, [*tiered[1:], None], strict=True):
+                async with segments.reading(PREFIX, it, following) as cached:
                     segment = cached.opened(pool, INTERVAL_BYTES)
                     offset = it.base_offset
                     while offset < it.end_offset:
@@ -170,21 +188,28 @@ async def first_byte_s(store: ObjectStore, tiered: list[TieredSegment], folder: 
     return median(times)
 
 
+def share(rates: list[Rate], others: list[Rate]) -> float:
+    """The median of the rounds."""
+    return median(a.mib_per_s / b.mib_per_s for a, b in zip(rates, others, strict=True))
+
+
 async def measured(
     name: str, new_store: Callable[[], ObjectStore], files: list[SealedFiles], folder: Path
 ) -> list[TieredSegment]:
-    ups, owns, colds = [], [], []
+    ups, owns, written, colds = [], [], [], []
     tiered: list[TieredSegment] = []
     for number in range(ROUNDS):
         store = new_store()
         rate, tiered = await up(store, files)
         ups.append(rate)
         owns.append(await own_rate(store, tiered))
+        written.append(await into_file(store, tiered, folder / f"file-{name}-{number}"))
         colds.append(await cold(store, tiered, folder / f"cache-{name}-{number}"))
         if number < ROUNDS - 1:
             await store.delete([PREFIX.segment(it.name) for it in tiered])
         store.close()
-    for label, rates in (("up", ups), ("the store's own rate", owns), ("cold read", colds)):
+    labels = ("up", "the store's own rate", "the same into a file", "cold read")
+    for label, rates in zip(labels, (ups, owns, written, colds), strict=True):
         middle = median(it.mib_per_s for it in rates)
         of_cpu = median(it.mib_per_cpu_s for it in rates)
         low, high = min(rates).mib_per_s, max(rates).mib_per_s
@@ -193,8 +218,11 @@ async def measured(
             f" for a second of processor {of_cpu:6.0f} MiB",
             flush=True,
         )
-    share = median(c.mib_per_s / o.mib_per_s for c, o in zip(colds, owns, strict=True))
-    print(f"{name:14} a cold read has {share:.0%} of the store's own rate", flush=True)
+    print(
+        f"{name:14} a cold read has {share(colds, owns):.0%} of the store's own rate,"
+        f" {share(colds, written):.0%} of that into a file",
+        flush=True,
+    )
     return tiered
 
 
@@ -206,13 +234,20 @@ async def run(segments: int, folder: Path, server: S3Server | None) -> None:
         return
     bucket, endpoint = f"s3://{BUCKET}/bench", server.endpoint
     tiered = await measured("S3", lambda: ObjectStore(bucket, endpoint=endpoint), files, folder)
-    async with FaultyStore(server.port, latency_s=ROUND_TRIP_S) as slow:
-        store = ObjectStore(bucket, endpoint=slow.endpoint)
+    async with FaultyStore(server.port, latency_s=ROUND_TRIP_S) as line:
+        store = ObjectStore(bucket, endpoint=line.endpoint)
         took_s = await first_byte_s(store, tiered, folder / "cache-first")
+        line.bytes_per_s = LINE_BYTES_PER_S
+        owns, colds = [], []
+        for number in range(ROUNDS):
+            owns.append(await own_rate(store, tiered))
+            colds.append(await cold(store, tiered, folder / f"cache-line-{number}"))
         store.close()
     print(
-        f"S3             first byte after {took_s * 1000:.0f} ms, with round trips of"
-        f" {ROUND_TRIP_S * 1000:.0f} ms"
+        f"S3 by a line   first byte after {took_s * 1000:.0f} ms, with round trips of"
+        f" {ROUND_TRIP_S * 1000:.0f} ms; a cold read has"
+        f" {median(it.mib_per_s for it in colds):.0f} of"
+        f" {median(it.mib_per_s for it in owns):.0f} MiB/s, {share(colds, owns):.0%}"
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
@@ -23,6 +24,7 @@ Kind = Literal[
     "no condition",  # an object that exists is put with success, in spite of the condition
 ]
 LINE_BYTES_MAX: Final = 64 * 1024
+PIECE_BYTES: Final = 256 * 1024
 HEAD_END: Final = b"\r\n\r\n"
 
 
@@ -66,10 +68,13 @@ class FaultyStore:
     port: int
     latency_s: float = 0.0
     """Of each request: a round trip."""
+    bytes_per_s: int | None = None
+    """What all answers together may have of the line."""
     faults: list[Fault] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     """All that came."""
     _server: asyncio.Server | None = None
+    _line_free_s: float = 0.0
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _lists: dict[str, Answer] = field(default_factory=dict)
     _connections: set["asyncio.Task[None]"] = field(default_factory=set)
@@ -165,9 +170,20 @@ class FaultyStore:
         if kind == "changed body":
             at = len(body) // 2
             body = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
-        writer.write(answer.head + HEAD_END + body)
-        await writer.drain()
+        writer.write(answer.head + HEAD_END)
+        for start in range(0, len(body), PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            await self._use_line(len(piece))
+            writer.write(piece)
+            await writer.drain()
         return True
+
+    async def _use_line(self, size_bytes: int) -> None:
+        if self.bytes_per_s is None:
+            return
+        now_s = time.monotonic()
+        self._line_free_s = max(self._line_free_s, now_s) + size_bytes / self.bytes_per_s
+        await asyncio.sleep(self._line_free_s - now_s)
 
     async def _forward(self, request: Request) -> Answer:
         reader, writer = await asyncio.open_connection(LOOPBACK, self.port, limit=LINE_BYTES_MAX)

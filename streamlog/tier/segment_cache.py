@@ -57,7 +57,7 @@ from streamlog.tier.object_layout import PartitionPrefix
 from streamlog.tier.object_store import CHUNK_BYTES, ObjectStore
 from streamlog.tier.segment_object import Checksums, checksums_of, read_blocks, read_parts
 
-REQUESTS_MAX: Final = 4
+REQUESTS_MAX: Final = 6
 """Of one segment at once, beside those for which a reader waits."""
 READ_AHEAD_S: Final = 2.0
 """So long after it was last read a segment is filled on."""
@@ -101,6 +101,10 @@ class CachedSegment:
         self.log_path = self.stem_path + LOG_SUFFIX
         self.pins = 0
         self.is_whole = False
+        self.is_ahead = False
+        """It is to be filled as soon as it is loaded, though it was not read yet."""
+        self.following: TieredSegment | None = None
+        """What a reader wants next; it is asked for when all of this one is."""
         self._cache = cache
         self._prefix = prefix
         self._checksums = Checksums()
@@ -151,6 +155,8 @@ class CachedSegment:
         """
         if self.is_whole:
             self._cache.statistics.hits += 1
+            self._read_s = time.monotonic()
+            self._ask_for_more()
             return
         entries = await self._index(INDEX_SUFFIX, OFFSET_ENTRY)
         await self._fill(*self._extent(entries, offset, offset, max_bytes))
@@ -248,6 +254,15 @@ class CachedSegment:
             if not blocks:
                 break
             self._begin(blocks, is_urgent=False)
+        is_asked_for = len(self._there | self._asked) == len(self._checksums.blocks)
+        if self.following is not None and is_asked_for and not self._is_idle():
+            following, self.following = self.following, None
+            self._cache.fetch_ahead(self, self._prefix, following)
+
+    def fill_ahead(self) -> None:
+        """As if it had been read below its first batch."""
+        self._read_s = time.monotonic()
+        self._ask_for_more()
 
     def _begin(self, blocks: range, *, is_urgent: bool) -> None:
         self._asked.update(blocks)
@@ -430,20 +445,37 @@ class SegmentCache:
 
     @contextlib.asynccontextmanager
     async def reading(
-        self, prefix: PartitionPrefix, segment: TieredSegment
+        self,
+        prefix: PartitionPrefix,
+        segment: TieredSegment,
+        following: TieredSegment | None = None,
     ) -> AsyncIterator[CachedSegment]:
-        """The segment, pinned in there. Raises as ``CachedSegment.prepare``, and Overloaded."""
-        entry = await self.pin(prefix, segment)
+        """The segment, pinned in there. ``following``: the next one, for a reader that goes on.
+
+        Raises as ``CachedSegment.prepare``, and Overloaded.
+        """
+        entry = await self.pin(prefix, segment, following)
         try:
             yield entry
         finally:
             self.unpin(entry)
 
-    async def pin(self, prefix: PartitionPrefix, segment: TieredSegment) -> CachedSegment:
+    async def pin(
+        self,
+        prefix: PartitionPrefix,
+        segment: TieredSegment,
+        following: TieredSegment | None = None,
+    ) -> CachedSegment:
         """As ``reading``, until ``unpin``."""
-        entry = self._entries.get(segment.name) or self._add(prefix, segment)
+        try:
+            entry = self._entries.get(segment.name) or self._add(prefix, segment)
+        except Overloaded:
+            self.statistics.refusals += 1
+            raise
         self._entries.move_to_end(segment.name)
         entry.pins += 1
+        if following is not None and not self._has(following):
+            entry.following = following
         load = self._loads.get(entry)
         try:
             if load is not None:
@@ -468,6 +500,23 @@ class SegmentCache:
         """Segments that the store has no more. A reader that has one pinned keeps its files."""
         for it in segments:
             self._evict(it.name)
+
+    def fetch_ahead(
+        self, entry: CachedSegment, prefix: PartitionPrefix, following: TieredSegment
+    ) -> None:
+        """The segment after ``entry``, which must not make room for it."""
+        if self._group is None or self._has(following):
+            return
+        entry.pins += 1
+        try:
+            self._add(prefix, following).is_ahead = True
+        except Overloaded:
+            pass  # its reader will ask for it
+        finally:
+            entry.pins -= 1
+
+    def _has(self, segment: TieredSegment) -> bool:
+        return segment.name in self._entries or segment.name in self._found
 
     async def index(self, path: str, entry: struct.Struct) -> "_Entries":
         """An index file of a segment that is being filled. Raises StorageFailed and its kin."""
@@ -509,6 +558,8 @@ class SegmentCache:
         try:
             await entry.load()
             done.set_result(None)
+            if entry.is_ahead:
+                entry.fill_ahead()
         except StreamlogError as error:
             self._fail_load(entry, done, error)
         except BaseException:
@@ -540,7 +591,6 @@ class SegmentCache:
             (name, it.segment.object_bytes) for name, it in self._entries.items() if not it.pins
         ]
         if sum(freed for _, freed in free) < lacking:
-            self.statistics.refusals += 1
             raise Overloaded(
                 f"the cache of tiered segments has no room for {size_bytes} bytes: it has"
                 f" {self.bytes_max}, and the rest is being read; raise tier.cache_bytes_max"

@@ -23,7 +23,7 @@ from streamlog.log.storage.file_pool import FilePool
 from streamlog.tier.manifest import TieredSegment, TierManifest
 from streamlog.tier.manifest_store import ManifestStore
 from streamlog.tier.object_layout import PartitionPrefix, StreamPrefix
-from streamlog.tier.object_store import CHUNK_BYTES, PART_TRIES, ObjectStore, StoreLimits
+from streamlog.tier.object_store import PART_TRIES, ObjectStore, StoreLimits
 from streamlog.tier.segment_cache import SegmentCache
 from streamlog.tier.segment_object import SealedFiles, download_segment, upload_segment
 from tests.faulty_store import FaultyStore, Kind
@@ -35,7 +35,6 @@ from tools.s3_server import BUCKET, S3Server, credentials, jars
 
 QUICK = StoreLimits(request_timeout_ms=2_000, backoff_ms=5, backoff_ms_max=20)
 HOUR_MS = 3_600_000
-MIB = 2**20
 
 
 @pytest.fixture(scope="module")
@@ -322,19 +321,6 @@ async def test_changed_bytes_are_asked_for_again_and_never_handed_out(
     faulty.strike("changed body", times=1_000, method="GET", within="segments")
     with pytest.raises(CorruptObject, match="the checksum of"):
         await download_segment(store, prefix, tiered, str(target))
-
-
-async def test_uploads_keep_below_the_bandwidth(
-    faulty: FaultyStore, prefix: PartitionPrefix, tmp_path: Path
-) -> None:
-    files = large_segment(tmp_path)
-    store = open_store(faulty, upload_bytes_per_s=3 * MIB)
-    began_s = time.monotonic()
-    await upload_segment(store, prefix, files, leader_epoch=1, upload_id=uuid4())
-    # One second's worth is free, and the last part is paid for afterwards.
-    least_s = (files.size_bytes - 3 * MIB - CHUNK_BYTES) / (3 * MIB)
-    assert time.monotonic() - began_s > least_s > 2.5
-    store.close()
 
 
 # The cache

@@ -152,6 +152,36 @@ async def test_many_readers_ask_once(world: World) -> None:
     assert world.store.statistics.downloaded_bytes == world.tiered[0].object_bytes
 
 
+async def test_the_next_segment_is_there_before_its_reader(world: World) -> None:
+    await world.upload(2, **LARGE)
+    first, second = world.tiered
+    async with world.caching():
+        async with world.cache.reading(PREFIX, first, second) as cached:
+            await cached.prepare_all()
+        downloaded_bytes = first.object_bytes + second.object_bytes
+        async with asyncio.timeout(10):
+            while world.store.statistics.downloaded_bytes < downloaded_bytes:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        async with world.cache.reading(PREFIX, second) as cached:
+            await cached.prepare_all()
+            assert content(cached.log_path) == content(world.files[1].log_path)
+    assert world.store.statistics.downloaded_bytes == downloaded_bytes
+
+
+async def test_the_next_segment_waits_where_it_would_take_the_room_of_the_first(
+    world: World,
+) -> None:
+    await world.upload(2)
+    first, second = world.tiered
+    async with world.caching(int(1.5 * first.object_bytes)):
+        async with world.cache.reading(PREFIX, first, second) as cached:
+            await cached.prepare_all()
+        asked = world.gets()
+        assert await world.read(0, 3) == [3]
+        assert world.gets() == asked
+        assert await world.read(1, second.base_offset) == [second.base_offset]
+
+
 async def test_a_segment_that_was_not_read_for_longest_makes_room(world: World) -> None:
     await world.upload(3)
     async with world.caching(int(2.5 * world.tiered[0].object_bytes)):

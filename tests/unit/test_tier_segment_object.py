@@ -1,5 +1,7 @@
 """A sealed segment becomes an object of a store, and the same files again."""
 
+import time
+from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -7,7 +9,7 @@ import pytest
 
 from streamlog.errors import BrokenInvariant, CorruptObject, ObjectNotFound, StorageFailed
 from streamlog.tier import segment_object
-from streamlog.tier.object_store import ObjectStore
+from streamlog.tier.object_store import MIB, ObjectStore, StoreLimits
 from streamlog.tier.segment_object import (
     Checksums,
     SealedFiles,
@@ -103,6 +105,23 @@ async def test_parts_of_one_name_are_refused(store: ObjectStore, files: SealedFi
     twice = SealedFiles(**{**vars(files), "states": {".index": b""}})
     with pytest.raises(BrokenInvariant):
         await upload_segment(store, PREFIX, twice, leader_epoch=3, upload_id=uuid4())
+
+
+@pytest.mark.parametrize("limited", [False, True])
+async def test_each_direction_keeps_below_its_bandwidth(tmp_path: Path, limited: bool) -> None:
+    (files,) = sealed_segments(tmp_path / "s" / "0", batches=40, value_bytes=500_000)
+    rate = 6 * MIB if limited else None
+    limits = StoreLimits(upload_bytes_per_s=rate, download_bytes_per_s=rate)
+    store = ObjectStore("memory:///", limits=limits)
+    times = [time.monotonic()]
+    tiered = await upload_segment(store, PREFIX, files, leader_epoch=3, upload_id=uuid4())
+    times.append(time.monotonic())
+    await download_segment(store, PREFIX, tiered, str(tmp_path))
+    times.append(time.monotonic())
+    # One second's worth is free.
+    least_s = (files.size_bytes - 6 * MIB) / (6 * MIB)
+    assert [b - a > least_s for a, b in pairwise(times)] == [limited, limited]
+    store.close()
 
 
 def test_checksums_are_of_blocks_and_of_the_whole() -> None:
