@@ -58,8 +58,13 @@ class ObjectStorage:
     def is_whole(self, segment: TieredSegment) -> bool:
         return self.cache.is_whole(segment)
 
-    async def pin(self, place: PartitionPrefix, segment: TieredSegment) -> CachedSegment:
-        return await self.cache.pin(place, segment)
+    async def pin(
+        self,
+        place: PartitionPrefix,
+        segment: TieredSegment,
+        following: TieredSegment | None = None,
+    ) -> CachedSegment:
+        return await self.cache.pin(place, segment, following)
 
     def unpin(self, pinned: PinnedSegment) -> None:
         assert isinstance(pinned, CachedSegment), "nothing else is pinned"

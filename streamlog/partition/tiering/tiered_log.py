@@ -64,8 +64,15 @@ class TierStorage(Protocol):
     def is_whole(self, segment: TieredSegment) -> bool:
         """All of it is in the cache."""
 
-    async def pin(self, place: PartitionPrefix, segment: TieredSegment) -> PinnedSegment:
-        """In the cache, until ``unpin``; its bytes come when they are prepared."""
+    async def pin(
+        self,
+        place: PartitionPrefix,
+        segment: TieredSegment,
+        following: TieredSegment | None = None,
+    ) -> PinnedSegment:
+        """In the cache, until ``unpin``; its bytes come when they are prepared. ``following``: what a reader will want
+        after it.
+        """
 
     def unpin(self, pinned: PinnedSegment) -> None: ...
     async def read_part(self, place: PartitionPrefix, segment: TieredSegment, name: str) -> bytes:
@@ -294,7 +301,7 @@ class TieredLog:
         tiered = (await self.read_manifest()).segment_at(offset)
         if tiered is None or not self.has(offset):
             return None
-        pinned = await context.storage.pin(place, tiered)
+        pinned = await context.storage.pin(place, tiered, self._following(tiered))
         try:
             await pinned.prepare(offset, max_bytes)
         except BaseException:
@@ -306,6 +313,13 @@ class TieredLog:
         """What ``prepare`` has pinned."""
         context, _ = self._store()
         context.storage.unpin(pinned)
+
+    def _following(self, tiered: TieredSegment) -> TieredSegment | None:
+        """What a reader of it will want next; None: that is here, or not known."""
+        manifest = self.manifest
+        following = None if manifest is None else manifest.segment_after(tiered)
+        is_remote = following is not None and self.has(following.base_offset)
+        return following if is_remote else None
 
     async def _segment_at(self, offset: int) -> TieredSegment:
         manifest = await self.read_manifest()
@@ -320,7 +334,7 @@ class TieredLog:
         tiered = await self._segment_at(offset)
         context, place = self._store()
         try:
-            pinned = await context.storage.pin(place, tiered)
+            pinned = await context.storage.pin(place, tiered, self._following(tiered))
             try:
                 await pinned.prepare(offset, max_bytes)
                 segment = (await self._opened(tiered, pinned)).segment

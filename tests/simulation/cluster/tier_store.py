@@ -143,7 +143,12 @@ class SimTierStorage:
     def is_whole(self, segment: TieredSegment) -> bool:
         return segment.name in self._cached
 
-    async def pin(self, place: PartitionPrefix, segment: TieredSegment) -> SimPinned:
+    async def pin(
+        self,
+        place: PartitionPrefix,
+        segment: TieredSegment,
+        following: TieredSegment | None = None,
+    ) -> SimPinned:
         known = self._cached.get(segment.name)
         if known is not None:
             return known
