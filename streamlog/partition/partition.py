@@ -352,7 +352,8 @@ class Partition(PartitionEnd):
     @property
     def log_start_offset(self) -> int:
         """Of the partition. A tiered one may begin earlier than its log on this node."""
-        return self.tiered.log_start_offset
+        tiered = self.tiered
+        return self._log.log_start_offset if tiered.image is None else tiered.log_start_offset
 
     @property
     def local_log_start_offset(self) -> int:

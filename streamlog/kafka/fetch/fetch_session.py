@@ -349,7 +349,7 @@ class PartitionFetch:
                 offset, end = wanted.fetch_offset, partition.log_end_offset
                 if offset > end:
                     self._check_end(partition, view)
-                at_hand = partition.is_at_hand(
+                at_hand = not partition.config.tiered or partition.is_at_hand(
                     offset, max(wanted_bytes, 1), wanted.last_fetched_epoch, self._came
                 )
                 if at_hand and wanted.last_fetched_epoch != NO_EPOCH:
@@ -529,7 +529,12 @@ class PartitionFetch:
             self._check_leadership()
         partition, records = self._partition, self.records
         high_watermark = UNKNOWN if partition is None else partition.high_watermark
-        log_start_offset = UNKNOWN if partition is None else self._start_of(partition)
+        log_start_offset = UNKNOWN
+        if partition is not None:  # see ``_start_of``: a call less for each answer
+            is_replica = self._is_replica
+            log_start_offset = (
+                partition.local_log_start_offset if is_replica else partition.log_start_offset
+            )
         stable_offset = None
         if partition is not None and not self._is_replica:
             stable_offset = partition.stable_offset

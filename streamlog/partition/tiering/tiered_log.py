@@ -245,6 +245,10 @@ class TieredLog:
         from_files_start: bool = False,
     ) -> FileSlice:
         """As ``Reader.read``, from wherever it is. Raises ObjectStoreUnavailable, too."""
+        if self.image is None:
+            return await self._reader.read(
+                offset, max_bytes, upper, from_files_start=from_files_start
+            )
         while True:
             if self.has(offset) and not (from_files_start and offset >= self._log.files_start):
                 return await self._read_tiered(offset, max_bytes)
