@@ -82,7 +82,7 @@ docs: setup ## The pages made out of the code, and the site in site/
 
 lock: setup ## Name the dependencies of the image with their checksums
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml $(LOCKED) --output-file deploy/requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra tier $(LOCKED) --output-file deploy/requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra spark $(LOCKED) --output-file deploy/spark/requirements.lock
 	printf 'setuptools>=77\nCython>=3.1\n' | $(BIN)/uv pip compile - $(LOCKED) --output-file deploy/build.lock
 

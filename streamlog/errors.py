@@ -14,6 +14,7 @@
         PartitionNotFound
         UnknownTopicId            no stream has this id, or none has it any more
         OffsetOutOfRange          below the log start or above the end
+          OffsetMovedToTieredStorage  a replica asks for what its leader has in the object store alone
         DeletionDenied            a stream denies to be purged, or that a message is deleted
         MessageNotFound           there is no such message, or not any more
           MessageNotStored        no message has this sequence yet
@@ -57,6 +58,7 @@
         ChannelNotFound           no ledger channel of that name is served, or kept, here
         OtherChannel              a stream or folder is another ledger channel's
         StreamLost                a channel's stream is gone, or what was not yet ordered of it
+        ObjectExists              an object store has an object of that name, and it is another one
       Unavailable                 asking again later may help (``retriable``)
         NotLeader                 this node does not lead the partition
           NotCoordinator          this node does not coordinate the consumer group
@@ -76,6 +78,8 @@
         NoController              no node is known to decide for the cluster just now
         NodeUnreachable           no connection to a node, or it broke
           NotLetIn                the node does not believe that this one is of its cluster
+        ObjectStoreUnavailable    the object store does not answer, or with an error that may pass
+          ObjectStoreDenied       it refuses the credentials of this node, or it lacks the bucket
         BlockNotReady             a ledger's block is yet to be cut
         ChannelNotReady           a ledger's channel does not order just now
         RequestTimedOut
@@ -85,6 +89,8 @@
         CorruptBatch
           UncompressedTooLarge    a batch decompresses to more than is allowed
         CorruptFile               an index, a checkpoint or another small file
+        CorruptObject             an object of the object store
+          ObjectNotFound          it is not in the store, although a manifest names it
         CorruptBlock              a ledger's block
         BrokenChain               a whole block is not the next one of its chain
       ProtocolViolation           a peer broke the protocol; its connection is closed
@@ -172,6 +178,10 @@ class OffsetOutOfRange(InvalidRequest):
         self.offset = offset
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
+
+
+class OffsetMovedToTieredStorage(OffsetOutOfRange):
+    """A replica asks for what its leader has in the object store alone: it begins at the leader's local log start."""
 
 
 class DeletionDenied(InvalidRequest):
@@ -364,6 +374,10 @@ class StreamFull(InvalidRequest):
     """
 
 
+class ObjectExists(InvalidRequest):
+    """The object store has an object of that name already, with another content."""
+
+
 class Unavailable(StreamlogError):
     """Not now; the same call may succeed later."""
 
@@ -449,6 +463,18 @@ class NotLetIn(NodeUnreachable):
     """A node does not take this one's login. It may later on: passwords change node by node."""
 
 
+class ObjectStoreUnavailable(Unavailable):
+    """The object store of tiered storage does not answer, or with an error that may pass."""
+
+    remedy = "see whether tier.url is reachable from this node; docs/tiered-storage.md"
+
+
+class ObjectStoreDenied(ObjectStoreUnavailable):
+    """The object store refuses this node's credentials, or it has no such bucket."""
+
+    remedy = "check the bucket of tier.url and the node's credentials; docs/tiered-storage.md"
+
+
 class BlockNotReady(Unavailable):
     """A ledger's block is yet to be cut."""
 
@@ -483,6 +509,16 @@ class UncompressedTooLarge(CorruptBatch):
 
 class CorruptFile(CorruptData):
     """An index, a checkpoint or another small file cannot be read."""
+
+
+class CorruptObject(CorruptData):
+    """An object of the object store is not what was put there."""
+
+    remedy = "restore the object from a version or a copy of the bucket; docs/tiered-storage.md"
+
+
+class ObjectNotFound(CorruptObject):
+    """The object store does not have an object that it should have."""
 
 
 class CorruptBlock(CorruptData):

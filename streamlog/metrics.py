@@ -177,6 +177,27 @@ class NodeMetrics:
         self.commit_latency_seconds = Spread(
             "streamlog_commit_latency_seconds", "Time from append to commit of one batch", r
         )
+        self.tier_uploads = Counter(
+            "streamlog_tier_uploaded_segments",
+            "Segments copied to the object store",
+            registry=r,
+        )
+        self.tier_uploaded_bytes = Counter(
+            "streamlog_tier_uploaded_bytes",
+            "Bytes of segments copied to the object store",
+            registry=r,
+        )
+        self.tier_failures = Counter(
+            "streamlog_tier_failures",
+            "Attempts to bring a partition to the object store that failed",
+            ["error"],
+            registry=r,
+        )
+        self.tier_orphans = Counter(
+            "streamlog_tier_orphans_removed",
+            "Objects removed from the object store that no manifest named",
+            registry=r,
+        )
         self.log_repairs = Counter(
             "streamlog_log_repairs",
             "Logs truncated at a damaged batch, to be fetched again from their leaders",

@@ -182,6 +182,29 @@ class World:
         )
         return list(self.ask(command).result["verdicts"])
 
+    def tier_change(self, version: int, start: int, end: int, **changes: object) -> c.TierChange:
+        """Of the leader of s-0, in place of what counts now."""
+        stream = self.image.stream("s")
+        known = stream.partition(0)
+        change = c.TierChange(
+            stream_id=stream.stream_id,
+            stream="s",
+            partition=0,
+            leader_epoch=known.leader_epoch,
+            expected=None if known.tier is None else known.tier[:2],
+            version=version,
+            log_start_offset=start,
+            end_offset=end,
+        )
+        return change.model_copy(update=changes)
+
+    def alter_tier(self, *changes: c.TierChange, leader: int) -> list[str]:
+        """The verdicts."""
+        command = c.AlterTier(
+            node_id=NodeId(leader), node_epoch=self.epoch(leader), changes=tuple(changes)
+        )
+        return list(self.ask(command).result["verdicts"])
+
     def alter_isr(self, *isr: int, name: str = "s", partition: int = 0) -> None:
         """What the leader proposes, and is granted."""
         leader = self.partition(partition, name).leader

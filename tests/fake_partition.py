@@ -71,6 +71,10 @@ class FakePartition:
         self.high_watermark_known = True
         self.leader_epoch = 0
         self.log_start_offset = 0
+        self.local_start: int | None = None
+        self.cold_reads: list[tuple[int, Callable[[], None]]] = []
+        """What fetches wait for that is in the object store alone, and what they want to be told by."""
+        self.cold_offsets_that_came: set[int] = set()
         self.log_end_offset = 0
         self.high_watermark = 0
         self.first_unstable_offset: int | None = None
@@ -300,6 +304,23 @@ class FakePartition:
             return None
         latest = max(self.batches, key=lambda batch: batch.timestamp_ms)
         return latest.base_offset, latest.timestamp_ms
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """As of a stream that is not tiered, unless a test says otherwise."""
+        return self.log_start_offset if self.local_start is None else self.local_start
+
+    def is_at_hand(
+        self, offset: int, _max_bytes: int, _epoch: int, ready: Callable[[], None]
+    ) -> bool:
+        is_cold = self.log_start_offset <= offset < self.local_log_start_offset
+        if not is_cold or offset in self.cold_offsets_that_came:
+            return True
+        self.cold_reads.append((offset, ready))
+        return False
+
+    async def find_epoch_end(self, epoch: int) -> EpochEnd:
+        return self.epoch_end(epoch)
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         return EpochEnd(*self.epoch_ends.get(epoch, (epoch, self.log_end_offset)))

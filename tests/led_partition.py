@@ -254,6 +254,11 @@ class FakePartition:
     def segment_of(self, offset: int) -> None:
         return None
 
+    @property
+    def local_log_start_offset(self) -> int:
+        """It is not tiered."""
+        return self.log_start_offset
+
     def epoch_end(self, epoch: int) -> EpochEnd:
         headers = [read_header(batch) for batch in self.batches]
         of_epoch = [each for each in headers if each.leader_epoch <= epoch]

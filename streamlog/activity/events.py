@@ -131,6 +131,8 @@ def _told(record: facts.MetadataRecord, before: MetadataDelta) -> tuple[str, Fie
             return _stream(record, before)
         case facts.PartitionChanged():
             return _partition(record, before.partition(record.stream, record.partition))
+        case facts.TierChanged():
+            return "tier_changed", record.model_dump()
         case facts.NodeRegistered() | facts.NodeRemoved():
             return _node(record, before.nodes.get(record.node_id))
         case facts.NodeStamped():

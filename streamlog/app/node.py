@@ -63,6 +63,7 @@ from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
 from streamlog.kafka.producer_ids import ProducerIds
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.storage.reserve import Reserve, ReservingDisk
 from streamlog.metadata.commands import RegisterNode
@@ -86,8 +87,9 @@ from streamlog.nats.links import NodeLinks, all_urls, connect_url
 from streamlog.nats.port import Port
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import Sockets
-from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.partition.replica_manager import NodeTier, ReplicaManager
 from streamlog.partition.state import PartitionStatistics
+from streamlog.partition.tiering.object_storage import ObjectStorage
 from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
 from streamlog.record.transaction_marker import TransactionMarker
@@ -222,6 +224,7 @@ class Node:
             security=security,
             keys=keys,
             power_lost=data_dir.power_was_lost(),
+            tier=tier_of(settings, data_dir, keys),
         )
         self._metadata.ask_before_heartbeats(self._unfit)
         self._groups = GroupService(
@@ -882,6 +885,17 @@ def _may_not_write(stream: str) -> bytes:
 
 
 METADATA_FILES_MAX = 16
+TIER_FILES_MAX = 512
+"""Open files of segments that were read back from the object store."""
+
+
+def tier_of(settings: Settings, data_dir: DataDir, keys: KeyRing | None) -> NodeTier | None:
+    """None without tier.url. Raises ConfigError."""
+    if settings.tier.url is None:
+        return None
+    files = FilePool(OsDisk(), TIER_FILES_MAX, keys)
+    storage = ObjectStorage(settings.tier, data_dir.cluster_id, data_dir.path, files=files)
+    return NodeTier(settings.tier, data_dir.cluster_id, storage, files)
 
 
 def build_metadata(
@@ -915,6 +929,7 @@ def build_metadata(
         ),
         random=random.random,
         may_encrypt=settings.encryption.active_key is not None,
+        may_tier=settings.tier.url is not None,
     )
     return MetadataService(
         replica,

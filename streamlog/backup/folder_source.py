@@ -91,7 +91,8 @@ class KeptFolders:
             end = committed.get(METADATA_LOG_ID, 0)
             if end > image.offset:
                 data = b"".join(
-                    bytes(it) for _, it in _read(folder / "log", image.offset, end, self._keys)
+                    bytes(it)
+                    for _, it in read_folder(folder / "log", image.offset, end, self._keys)
                 )
                 for batch in decode_batches(data, image.offset, str(folder)):
                     if batch.end_offset <= end:
@@ -144,6 +145,12 @@ class KeptFolders:
         self._places[tp] = path / "streams" / tp.stream / str(tp.partition)
         first = _bases(self._places[tp])[:1]
         start = max(log_start, first[0] if first else log_start)
+        tier = stream.partition(tp.partition).tier
+        if tier is not None and tier.log_start_offset < start:
+            raise InvalidRequest(
+                f"{tp}: offsets {tier.log_start_offset} to {start} are in the object store alone; take"
+                " the backup of the running cluster, or of the store (--store)"
+            )
         transactions = self._transactions_of(self._places[tp])
         return BackupExtent(start, max(start, transactions.stable_offset(end, start)))
 
@@ -181,7 +188,7 @@ class KeptFolders:
         self, stream: StreamImage, number: int, start: int, stop: int
     ) -> AsyncGenerator[Batch, None]:
         place = self._places[TopicPartition(stream.name, number)]
-        found = _read(place, start, stop, self._keys)
+        found = read_folder(place, start, stop, self._keys)
         transactions = await asyncio.to_thread(self._transactions_of, place)
         while run := await asyncio.to_thread(lambda: list(islice(found, RUN_BATCHES))):
             for header, batch in run:
@@ -227,7 +234,7 @@ def _bases(folder: Path) -> list[int]:
         return segment_base_offsets(entry.name for entry in folder.iterdir())
 
 
-def _read(
+def read_folder(
     folder: Path, start: int, stop: int, keys: KeyRing
 ) -> Iterator[tuple[BatchHeader, Buffer]]:
     """From the batch with ``start`` on. A segment that goes meanwhile is looked for again: another

@@ -26,6 +26,7 @@ from streamlog.metadata.image.records import (
     NodeUnfit,
     PartitionChanged,
     ProducerIdsAllocated,
+    TierChanged,
     VotersChanged,
 )
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -42,9 +43,11 @@ _OF_THE_OLD: Final = (
     MetadataLogBegun,
     ProducerIdsAllocated,
     LeaderEpochsReserved,
+    TierChanged,
 )
 """Nodes register again, the voters are those of the configuration, and the metadata log is another:
-its first controller names it. Ids and epochs go on above.
+its first controller names it. Ids and epochs go on above. A backup has the records themselves, so
+nothing of it is in the object store yet.
 """
 LEADER_EPOCHS_APART: Final = 1_000_000
 QUORUM_EPOCHS_APART: Final = 1_000_000

@@ -863,6 +863,30 @@ class LogSection(Section):
     """The state of an idempotent Kafka producer is removed after this long without writes."""
 
 
+class TierSection(Section):
+    """Tiered storage: sealed segments of streams with ``tiered`` go to an object store. It needs the
+    extra ``streamlog[tier]``. Credentials come from the environment or the machine, as the store's own
+    tools take them."""
+
+    url: Annotated[str | None, example("s3://bucket/streamlog")] = None
+    """The object store and a prefix in it, the same on every node: ``s3://``, ``gs://``, ``az://`` or
+    ``file:///folder``. Without it no stream can have ``tiered``."""
+    endpoint: Annotated[str | None, example("https://minio.example.com:9000")] = None
+    """Address of a store that speaks S3 but is not Amazon's."""
+    cache_bytes_max: Annotated[int, Field(ge=16 * MIB, le=TIB)] = 4 * GIB
+    """Maximum size of the local cache of segments that are read back from the store, in the folder
+    ``tier-cache`` of ``node.data_dir``."""
+    bandwidth_bytes_per_s: Annotated[int, Field(ge=0, le=TIB)] = 0
+    """Maximum rate at which the node sends segments to the store; 0: no limit."""
+    concurrency: Annotated[int, Field(ge=1, le=64)] = 2
+    """Maximum number of segments that the node sends to the store at a time, and again as many that it
+    reads back."""
+    interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 10_000
+    """Interval at which leaders look for closed segments to be sent, and for old ones to be removed."""
+    orphan_grace_ms: Annotated[int, Field(ge=1_000, le=AGE_MS_MAX)] = DAY_MS
+    """Age from which on an object that no manifest names is removed. A crash leaves such objects."""
+
+
 class IngestSection(Section):
     """Limits of messages that wait for their commit."""
 

@@ -42,6 +42,7 @@ from streamlog.config.node_settings import (
     SaslSection,
     Section,
     SecuritySection,
+    TierSection,
     TlsSection,
     TracingSection,
     TransactionsSection,
@@ -84,6 +85,7 @@ class Settings(BaseSettings):
     consumers: ConsumersSection = ConsumersSection()
     activity: ActivitySection = ActivitySection()
     log: LogSection = LogSection()
+    tier: TierSection = TierSection()
     ingest: IngestSection = IngestSection()
     logging: LoggingSection = LoggingSection()
     tracing: TracingSection = TracingSection()

@@ -69,6 +69,18 @@ class PartitionOrigin:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionTier:
+    """What of a partition of a tiered stream is in the object store."""
+
+    local_log_start_offset: int
+    """What its leader has below is in the store alone."""
+    tiered_end_offset: int | None
+    """The store has all below; None: nothing is there."""
+    lag_bytes: int
+    """Of closed segments that the store does not have yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """A partition; the offsets and sizes are None where its leader could not be asked."""
 
@@ -89,6 +101,8 @@ class PartitionDescription:
     is_auto_paused: bool = False
     origins: tuple[PartitionOrigin, ...] = ()
     """Of a mirror, or a stream with sources: how far it has come with each."""
+    tier: PartitionTier | None = None
+    """None: the stream is not tiered, or the leader could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +147,7 @@ def _with_state(known: PartitionDescription, state: LeaderPartitionState) -> Par
         replica_lags=dict(state.replica_lags),
         is_auto_paused=state.is_auto_paused,
         origins=tuple(PartitionOrigin(*it) for it in state.origins),
+        tier=None if state.tier is None else PartitionTier(*state.tier),
     )
 
 

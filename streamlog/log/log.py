@@ -28,7 +28,7 @@ from streamlog.log.manifest import ManifestFile, SyncedManifest
 from streamlog.log.recovery.quarantine import keep_aside
 from streamlog.log.recovery.recovery import DeferredSyncs, Recovered, Recovery
 from streamlog.log.recovery.report import telling_of
-from streamlog.log.retention import LogState, Retention, Trim
+from streamlog.log.retention import LogState, Retention, Trim, local_count
 from streamlog.log.segment.append_validation import from_offset, next_run
 from streamlog.log.segment.batch_scan import BatchPlace
 from streamlog.log.segment.end_checksums import EndChecksums
@@ -62,6 +62,8 @@ from streamlog.log.transactions.transactions import Transactions
 from streamlog.record.offset_set import OffsetSet
 
 logger = logging.getLogger(__name__)
+
+NOT_TIERED: Final = 2**63 - 1
 
 LOG_FAILED: Final = Condition(
     "SL-0306",
@@ -302,7 +304,7 @@ class PartitionLog(LogEnd):
     __slots__ = (
         "_directory", "_disk", "_first_position", "_first_time", "_key_scope", "_pool", "_retention", "_segments",
         "beside", "erasures", "first_dirty_offset", "is_swapping", "lost_end", "manifest", "recovery",
-        "recovery_limit", "transactions",
+        "recovery_limit", "tier_start", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -323,6 +325,7 @@ class PartitionLog(LogEnd):
         self.transactions = Transactions()  # ... and these
         self.failure = ""  # why nothing can be appended until the log is opened again
         self.log_start_offset = recovered.log_start_offset  # nothing below is read
+        self.tier_start = NOT_TIERED  # of a tiered log: what is from there on can be read
         self.log_end_offset = recovered.active.segment.next_offset
         self.recovery_point = self.log_end_offset  # all below is synced
         self.first_dirty_offset = 0  # all below has been compacted
@@ -433,6 +436,13 @@ class PartitionLog(LogEnd):
             return before + segment.locate(offset)[0]
         except (CorruptBatch, OSError):
             return before
+
+    @property
+    def known_start(self) -> int:
+        """From there on it is known what is erased, and which transactions are aborted: from the log start, or of a
+        tiered log from where the partition begins.
+        """
+        return min(self.log_start_offset, self.tier_start)
 
     @property
     def segments(self) -> Segments:
@@ -846,6 +856,23 @@ class PartitionLog(LogEnd):
                 latest_time=latest_time,
             )
         return max(start, by_segments)
+
+    def local_start(self, now_ms: int, tier_end: int) -> int:
+        """Where a tiered log may begin here by its local limits; ``tier_end``: all below is in the object store, and is
+        committed. Raises Unavailable.
+        """
+        start, segments = self.log_start_offset, self._segments
+        if segments.first.next_offset > tier_end or len(segments) == 1:
+            return start
+        with storage_errors(self._directory):
+            count = local_count(
+                list(segments),
+                self.settings,
+                now_ms=now_ms,
+                tier_end=tier_end,
+                latest_time=latest_time,
+            )
+        return max(start, segments[count - 1].next_offset) if count else start
 
     def start_by_messages(self, high_watermark: int, erased: OffsetSet) -> int:
         """Where the log begins once there are no more messages below the high watermark than the limit says."""

@@ -1,5 +1,8 @@
 """Retention: what a log no longer keeps. ``PartitionLog.advance_log_start`` has it begin later.
 
+A tiered log (KIP-405) has two starts. Its local log start offset is that of ``PartitionLog``: what is below is in the
+object store alone. ``local_count`` moves it. The limits of the stream hold for both.
+
 A log begins with the oldest record that its limits keep. A limit of messages is exact; limits of bytes and of age
 let whole batches go, so that what stays is at least what the limit says, and less than one batch more. Old times
 behind newer ones go when the newer ones do. A segment's files go when the log begins behind all of it.
@@ -10,6 +13,7 @@ where their leader does, and let whole segments go by themselves only where they
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from streamlog.log.settings import UNLIMITED, LogSettings
@@ -54,6 +58,36 @@ def expired_count(
             if time_ms is None or now_ms - time_ms <= settings.retention_ms:
                 break
         count += 1
+    return count
+
+
+def local_count(
+    segments: Sequence[S],
+    settings: LogSettings,
+    *,
+    now_ms: int,
+    tier_end: int,
+    latest_time: Callable[[S], int | None],
+) -> int:
+    """How many segments of a tiered log may go here, from the first on, as the object store has all below ``tier_end``.
+    The last, active one stays.
+    """
+    age_min_ms = settings.local_age_min_ms
+    limits = replace(
+        settings,
+        retention_bytes=settings.local_retention_bytes,
+        retention_ms=settings.local_retention_ms,
+    )
+    if limits.retention_ms != UNLIMITED:
+        limits = replace(limits, retention_ms=max(limits.retention_ms, age_min_ms))
+    count = expired_count(
+        segments, limits, now_ms=now_ms, high_watermark=tier_end, latest_time=latest_time
+    )
+    count = min(count, len(segments) - 1)
+    for at in range(count):
+        time_ms = latest_time(segments[at])
+        if time_ms is None or now_ms - time_ms < age_min_ms:
+            return at
     return count
 
 

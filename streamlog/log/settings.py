@@ -39,6 +39,12 @@ class LogSettings:
     retention_bytes: int = UNLIMITED
     retention_ms: int = UNLIMITED
     retention_messages: int = UNLIMITED
+    local_retention_bytes: int = UNLIMITED
+    """Of a tiered log: so much stays of what is in the object store, too ..."""
+    local_retention_ms: int = UNLIMITED
+    """... or for so long ..."""
+    local_age_min_ms: int = 0
+    """... and always for so long: the ids of messages are read from the log."""
     compaction: CompactionSettings | None = None
     """None: records go by retention alone."""
     encrypts: bool = False

@@ -269,6 +269,35 @@ class AlterIsr(Command):
     changes: tuple[IsrChange, ...]
 
 
+class TierChange(BaseModel):
+    """What a leader asks to have accepted for one partition: the manifest that it has put into the object store, or
+    a later log start alone.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stream_id: UUID
+    stream: str
+    partition: int
+    leader_epoch: int
+    """In which it leads. A new manifest is of this epoch."""
+    expected: tuple[int, int] | None
+    """Leader epoch and version of the manifest that counts up to now; None: there is none."""
+    version: int
+    """Of the manifest: one more than the expected one's, or the same for a later log start alone. 0: there is none yet,
+    and the partition becomes a tiered one."""
+    log_start_offset: int
+    end_offset: int
+
+
+class AlterTier(Command):
+    """A leader's changes of what is in the object store; each is granted or refused by itself."""
+
+    node_id: NodeId
+    node_epoch: int
+    changes: tuple[TierChange, ...]
+
+
 class ReportLeader(Command):
     """A follower in sync cannot reach the leader. The word of a majority of the ISR counts."""
 
@@ -366,6 +395,7 @@ _TYPES: dict[str, type[Command]] = {
         AddAccessRules,
         RemoveAccessRules,
         AlterIsr,
+        AlterTier,
         ReportLeader,
         AddVoter,
         RemoveVoter,
@@ -380,6 +410,8 @@ _TYPES: dict[str, type[Command]] = {
 
 IsrVerdict = Literal["granted", "stale", "refused"]
 """For each change of AlterIsr: in force; the proposer's view is old; a member may not be in."""
+TierVerdict = Literal["granted", "stale", "refused"]
+"""For each change of AlterTier: in force; the leader's view is old; it contradicts what is in force."""
 
 
 def encode_command(command: Command) -> bytes:

@@ -17,6 +17,7 @@ from streamlog.errors import (
     BrokenInvariant,
     CorruptBatch,
     NotLeader,
+    ObjectStoreUnavailable,
     OffsetOutOfRange,
     StorageFailed,
     StorageFull,
@@ -65,6 +66,7 @@ from streamlog.partition.stream_limits import log_settings, sync_policy
 from streamlog.partition.subjects.index_build import erase_offsets
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.subject_index import Subjects
+from streamlog.partition.tiering.tiered_log import NO_LAG, TierContext, TieredLog
 from streamlog.record.batch import LOG_APPEND_TIME, BatchHeader
 from streamlog.record.codec import RecordRun
 from streamlog.record.compiled.subjects import SubjectIndex
@@ -72,6 +74,7 @@ from streamlog.record.compression import Buffer, Compression
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.produced import ProducedBatch
 from streamlog.record.transaction_marker import TransactionMarker
+from streamlog.tier.object_layout import PartitionPrefix, StreamPrefix
 from streamlog.wire.fetch import TopicIdPartition
 
 logger = logging.getLogger(__name__)
@@ -157,6 +160,18 @@ def nothing(_partition: "Partition") -> None:
     """For who is not asked."""
 
 
+class TierStarts(Protocol):
+    """``tiering.tier_manager.TierManager``: where partitions of tiered streams begin."""
+
+    async def begin_at(self, partition: "Partition", offset: int) -> None:
+        """Have the metadata quorum know that it begins there; returns when this node knows it, too. Raises NotLeader,
+        NoController, ObjectStoreUnavailable.
+        """
+
+    def begin_later(self, partition: "Partition", offset: int) -> None:
+        """The same soon, and its log here begins there then, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionContext:
     """What all partitions of a node share."""
@@ -180,6 +195,10 @@ class PartitionContext:
     """Of subjects."""
     places: RecordPlaces = field(default_factory=RecordPlaces)
     """Of single records."""
+    tier: TierContext | None = None
+    """None on a node without an object store."""
+    tier_starts: TierStarts | None = None
+    """As above."""
 
     def has_room(self) -> bool:
         """Of the disk."""
@@ -191,7 +210,7 @@ class Partition(PartitionEnd):
 
     __slots__ = (
         "_doubts", "config", "erasing", "expiry", "following", "incarnation", "log_id", "origins", "places",
-        "producing", "reader", "subjects", "surplus", "to_settle", "to_sync", "topic_id", "tp",
+        "producing", "reader", "subjects", "surplus", "tiered", "to_settle", "to_sync", "topic_id", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -237,8 +256,17 @@ class Partition(PartitionEnd):
             tp, log, surroundings.workers, surroundings.metrics, damaged=self._damaged
         )
         """For the rest of this package, to have the log checked."""
+        self.tiered = TieredLog(
+            tp,
+            log,
+            self.reader,
+            surroundings.workers,
+            place=self._place(surroundings.tier),
+            context=surroundings.tier,
+        )
+        """What of it is in the object store, if its stream is tiered."""
         self.subjects = Subjects(
-            tp, log, self.reader, surroundings.indexes, erasing=self._erase_from_index
+            tp, log, self.tiered, surroundings.indexes, erasing=self._erase_from_index
         )
         self._commit_watchers = {}
         """The purgatory of consumers' fetches: delayed until the high watermark moves ..."""
@@ -251,6 +279,7 @@ class Partition(PartitionEnd):
             self.read_appended,
             expiration_ms=surroundings.defaults.producer_id_expiration_ms,
             first_id=surroundings.first_producer_id,
+            tiered=self.tiered,
         )
         self.erasing = MessageDeletes(
             self.state,
@@ -268,6 +297,11 @@ class Partition(PartitionEnd):
             append=lambda run: self.append(run, UNAWAITED),
         )
         self.surplus = MaxPerSubject(self.state, self.subjects, self.erasing, lambda: self.config)
+
+    def _place(self, tier: TierContext | None) -> PartitionPrefix | None:
+        if tier is None:
+            return None
+        return StreamPrefix(tier.cluster_id, self.log_id.stream_id).partition(self.tp.partition)
 
     @property
     def key(self) -> TopicIdPartition:
@@ -319,6 +353,13 @@ class Partition(PartitionEnd):
 
     @property
     def log_start_offset(self) -> int:
+        """Of the partition. A tiered one may begin earlier than its log on this node."""
+        tiered = self.tiered
+        return self._log.log_start_offset if tiered.image is None else tiered.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """Of its log on this node."""
         return self._log.log_start_offset
 
     @property
@@ -352,7 +393,14 @@ class Partition(PartitionEnd):
 
     @property
     def size_bytes(self) -> int:
-        """Of what can be read. Its files may have more, see ``PartitionLog.kept_bytes``."""
+        """Of what can be read, also out of the object store, as far as its manifest was read. Files may have more, see
+        ``PartitionLog.kept_bytes``.
+        """
+        return self._log.kept_bytes + self.tiered.remote_bytes
+
+    @property
+    def local_bytes(self) -> int:
+        """Of what can be read on this node."""
         return self._log.kept_bytes
 
     @property
@@ -488,10 +536,17 @@ class Partition(PartitionEnd):
     ) -> None:
         """From any thread. Raises CorruptBatch."""
         if header.is_transactional:
-            for offset in self._log.aborted_at(header.base_offset):
+            for offset in self._aborted_at(header.base_offset):
                 index.erase(offset)
         else:
             erase_offsets(index, header, batch)
+
+    def _aborted_at(self, marker_offset: int) -> OffsetSet:
+        """As ``PartitionLog.aborted_at``."""
+        first = self.tiered.first_aborted_at(marker_offset)
+        if first is None:
+            return self._log.aborted_at(marker_offset)
+        return self._log.erasures.erased.between(first, marker_offset)
 
     def settle_soon(self) -> None:
         """What is kept may count now."""
@@ -735,8 +790,16 @@ class Partition(PartitionEnd):
         self._surroundings.upkeep.offsets_changed(self)
 
     def begin_later(self, offset: int) -> None:
-        """Soon, once that is durable: retention says so, or a follower's leader."""
+        """Its log here, soon, once that is durable: retention says so, or a follower's leader."""
         self._surroundings.upkeep.begin_later(self, offset)
+
+    def expire_below(self, offset: int) -> None:
+        """The partition, soon: retention says so."""
+        starts = self._surroundings.tier_starts
+        if self.config.tiered and starts is not None:
+            starts.begin_later(self, offset)
+        elif not self.config.tiered:
+            self.begin_later(offset)
 
     async def keep_log_start(self, offset: int | None = None) -> None:
         """While the log is cut: have the checkpoint say that it begins there, or where it does.
@@ -810,7 +873,15 @@ class Partition(PartitionEnd):
         Raises OffsetOutOfRange, CorruptBatch where the log is damaged, StorageFailed, NotLeader
         once closed.
         """
-        return await self.reader.read(offset, max_bytes, self._upper)
+        return await self.tiered.read(offset, max_bytes, self._upper)
+
+    def is_at_hand(
+        self, offset: int, max_bytes: int, epoch: int, ready: Callable[[], None]
+    ) -> bool:
+        """``read``, and ``find_epoch_end`` of an epoch, need not wait for the object store; see
+        ``TieredLog.is_at_hand``.
+        """
+        return self.tiered.is_at_hand(offset, max_bytes, epoch, ready)
 
     async def read_committed(
         self, offset: int, max_bytes: int
@@ -818,9 +889,13 @@ class Partition(PartitionEnd):
         """As ``read``, but below ``stable_offset``; and which transactions among those records are aborted: theirs are
         to be passed over.
         """
-        part = await self.reader.read(offset, max_bytes, self._stable)
+        part = await self.tiered.read(offset, max_bytes, self._stable)
         if not part:
             return part, []
+        if self.tiered.has(offset):
+            aborted = self.tiered.aborted_between(offset, part.end_offset)
+            if aborted is not None:
+                return part, aborted
         if offset < self.log_start_offset:  # deleted meanwhile, and with it what was known of it
             part.close()
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
@@ -833,7 +908,7 @@ class Partition(PartitionEnd):
         still count, as its id.
         """
         upper = self._end if is_appended else self._upper
-        return await self.reader.read(offset, max_bytes, upper, from_files_start=True)
+        return await self.tiered.read(offset, max_bytes, upper, from_files_start=True)
 
     def segment_of(self, offset: int) -> Segment | None:
         """The segment with that offset; None: there is none."""
@@ -853,7 +928,7 @@ class Partition(PartitionEnd):
 
     async def read_appended(self, offset: int, max_bytes: int) -> FileSlice:
         """As ``read``, but up to the log end: what is not committed may still be cut off."""
-        return await self.reader.read(offset, max_bytes, self._end)
+        return await self.tiered.read(offset, max_bytes, self._end)
 
     async def read_for_follower(
         self,
@@ -907,6 +982,10 @@ class Partition(PartitionEnd):
         """The first committed offset of that time or later, with its time. ``from_files_start``: as ``read_files``;
         ``stable``: as ``read_committed``.
         """
+        if not from_files_start:
+            found = await self.tiered.offset_for_timestamp(timestamp_ms)
+            if found is not None:
+                return found
         upper = self._stable if stable else self._upper
         return await self.reader.offset_for_timestamp(
             timestamp_ms, upper, from_files_start=from_files_start
@@ -928,7 +1007,9 @@ class Partition(PartitionEnd):
 
     async def latest_timestamp(self, *, stable: bool = False) -> tuple[int, int] | None:
         """The committed offset of the latest time, with that time. ``stable``: as ``read_committed``."""
-        return await self.reader.latest_timestamp(self._stable if stable else self._upper)
+        found = await self.reader.latest_timestamp(self._stable if stable else self._upper)
+        before = await self.tiered.latest_timestamp(-1 if found is None else found[1] - 1)
+        return found if before is None else before
 
     def _upper(self) -> int:
         return self.state.high_watermark
@@ -942,6 +1023,12 @@ class Partition(PartitionEnd):
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where ``epoch``, or the last one before it, ends. ``EpochEnd(-1, -1)``: not known."""
         return self.state.epoch_end(epoch)
+
+    async def find_epoch_end(self, epoch: int) -> EpochEnd:
+        """The same, also where only the object store has records of it. Raises ObjectStoreUnavailable, CorruptData,
+        too.
+        """
+        return await self.tiered.epoch_end(epoch, self.state.epoch_end(epoch))
 
     def epochs_between(self, start: int, stop: int) -> list[EpochStart]:
         """See ``LeaderEpochs.between``."""
@@ -985,7 +1072,18 @@ class Partition(PartitionEnd):
         _tell(self._end_watchers)
 
     def statistics(self) -> PartitionStatistics:
-        return self.state.statistics()
+        told = self.state.statistics()
+        if not self.config.tiered:
+            return told
+        lag = self.tiered.lag() if self.is_leader else NO_LAG
+        end = self.tiered.tiered_end_offset
+        return replace(
+            told,
+            log_start_offset=self.log_start_offset,
+            tiered_end_offset=-1 if end is None else end,
+            tier_lag_bytes=lag.size_bytes,
+            tier_lag_segments=lag.segments,
+        )
 
     # For the registry
 
@@ -996,6 +1094,7 @@ class Partition(PartitionEnd):
         """
         state = self.state
         known = state.leader, state.leader_epoch
+        start_moved = self.tiered.heard(image.tier)
         replicas = state.incarnations, state.replicas, state.isr
         incarnations = dict(zip(image.replicas, image.incarnations, strict=False))
         if image.leader == self._surroundings.node_id:
@@ -1029,6 +1128,8 @@ class Partition(PartitionEnd):
             self.producing.was_deposed()
             self.reader.make_way()
             self._surroundings.upkeep.limits_changed(self)
+            self._tell_changed()
+        elif start_moved:
             self._tell_changed()
         elif replicas != (state.incarnations, state.replicas, state.isr):
             _tell(self._commit_watchers)
@@ -1074,6 +1175,7 @@ class Partition(PartitionEnd):
         """
         before = self.log_start_offset
         target = min(up_to_offset, max(before, self.latest_start))
+        await self._shorten_tier(target)
         await self.shorten(target)
         await replicated(
             self.tp,
@@ -1108,13 +1210,24 @@ class Partition(PartitionEnd):
         """
         self.reader.check_open()
         target = min(up_to_offset, self.latest_start)
-        if target <= self.log_start_offset:
+        if target <= self.local_log_start_offset:
             return
+        await self._shorten_tier(target)
         await self._surroundings.upkeep.persist_log_start(self, target)
         self.reader.check_open()
         if not self.state.is_leader:
             raise NotLeader(f"{self.tp} is led by another node now")
         self.begin_at(target)
+
+    async def _shorten_tier(self, target: int) -> None:
+        """The metadata say first where a tiered partition begins: what is in the store must not come back."""
+        if self.config.tiered and target > self.log_start_offset:
+            starts = self._surroundings.tier_starts
+            if starts is None:
+                raise ObjectStoreUnavailable(
+                    f"{self.tp}: this node has no object store: set tier.url"
+                )
+            await starts.begin_at(self, target)
 
     def begin_at(self, offset: int, *, is_noted_soon: bool = True) -> None:
         """``offset`` is durable in the checkpoint: the log begins there, and older files go.
@@ -1127,7 +1240,7 @@ class Partition(PartitionEnd):
             self._log.advance_log_start(offset, is_kept=True, is_noted_soon=is_noted_soon)
         except Unavailable as error:  # the records are gone; their files go with the next retention
             logger.warning(PURGED_FILES_REMAIN, extra=self.place(error))
-        self.erasing.start_moved(offset)
+        self.erasing.start_moved(self._log.known_start)
         if is_noted_soon or self._log.has_unsynced_manifest:
             self.sync_soon()
         self.offsets_changed()

@@ -16,6 +16,7 @@ from streamlog.errors import (
     NotLeader,
     OffsetOutOfRange,
     OutOfOrderSequence,
+    StreamlogError,
 )
 from streamlog.log.control_batches import note_all, note_records
 from streamlog.log.segment.file_slice import FileSlice
@@ -23,6 +24,8 @@ from streamlog.log.segment.segment import Segment
 from streamlog.log.segment.time_search import latest_time
 from streamlog.log.transactions.transactions import NO_OFFSET
 from streamlog.partition.state import Acknowledgement, PartitionState
+from streamlog.partition.tiering.segment_history import decode_producers
+from streamlog.partition.tiering.tiered_log import TieredLog
 from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.codec import RecordRun, marked_batches
 from streamlog.record.produced import ProducedBatch, stamp
@@ -47,6 +50,13 @@ PRODUCERS_NOT_KNOWN: Final = Condition(
     severity=CRITICAL,
 )
 
+TIERED_PRODUCERS_NOT_READ: Final = Condition(
+    "SL-0237",
+    "producers of old segments are not known",
+    "see whether tier.url is reachable; idempotent producers go on meanwhile",
+    meaning="A new leader could not read from the object store what old segments say of their "
+    "producers. A batch that is repeated after more than the local retention may be stored twice.",
+)
 READ_BYTES: Final = 4 * 1024 * 1024
 AHEAD_MS_MAX: Final = 3_600_000
 """Kafka's limit, too: a time that lies further ahead would keep a segment for ever."""
@@ -109,10 +119,12 @@ class ProducerStateManager:
         "_cuts",
         "_expiration_ms",
         "_first_id",
+        "_knows_tiered",
         "_read",
         "_reading",
         "_state",
         "_table",
+        "_tiered",
         "_verified",
         "complete",
     )
@@ -124,8 +136,11 @@ class ProducerStateManager:
         *,
         expiration_ms: int,
         first_id: Callable[[], int] = lambda: 0,
+        tiered: TieredLog | None = None,
     ) -> None:
-        """``first_id``: the lowest producer id that is given in this metadata log."""
+        """``tiered``: what is in the object store; ``first_id``: the lowest producer id that is given in this metadata
+        log.
+        """
         self._state = state
         self._read = read
         self._expiration_ms = expiration_ms
@@ -133,6 +148,9 @@ class ProducerStateManager:
         self._table = ProducerTable(expiration_ms=expiration_ms)
         log = state.log
         self.complete = log.log_start_offset == log.log_end_offset
+        self._tiered = tiered
+        self._knows_tiered = tiered is None
+        """What came before the local log was read, or there was none when the rest was."""
         self._cuts = 0
         self._reading = asyncio.Lock()
         self._verified: dict[int, VerifiedTransaction] = {}
@@ -140,6 +158,9 @@ class ProducerStateManager:
 
     async def know(self) -> None:
         """Return when the table is complete. Raises NotLeader, StorageFailed."""
+        if not self._knows_tiered:
+            self.complete = self.complete and not self._is_tiered
+            self._knows_tiered = self.complete
         if self.complete:
             return
         async with self._reading:
@@ -384,6 +405,7 @@ class ProducerStateManager:
         table = ProducerTable(expiration_ms=self._expiration_ms)
         started = time.perf_counter()
         since_ms = wall_ms() - self._expiration_ms
+        self._note_tiered(table, await self._read_tiered(since_ms))
         first = await asyncio.to_thread(_first_young, list(log.segments), since_ms)
         offset = max(first, log.log_start_offset)
         while offset < log.log_end_offset:
@@ -403,8 +425,37 @@ class ProducerStateManager:
                 break
             offset = found.next_offset
         if cuts == self._cuts:
-            self._table, self.complete = table, True
+            self._table, self.complete, self._knows_tiered = table, True, True
             self._tell(time.perf_counter() - started)
+
+    @property
+    def _is_tiered(self) -> bool:
+        """The object store has records that the local log has not."""
+        tiered = self._tiered
+        return tiered is not None and tiered.log_start_offset < self._state.log.log_start_offset
+
+    async def _read_tiered(self, since_ms: int) -> list[bytes]:
+        """A store that is not reached must not hold up producers: the local log has the last minutes in any case, and
+        with them what producers repeat.
+        """
+        if self._tiered is None:
+            return []
+        try:
+            return await self._tiered.producers_since(since_ms)
+        except StreamlogError as error:
+            tp = self._state.tp
+            extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
+            logger.warning(TIERED_PRODUCERS_NOT_READ, extra=extra)
+            return []
+
+    def _note_tiered(self, table: ProducerTable, parts: list[bytes]) -> None:
+        """Raises CorruptFile."""
+        for data in parts:
+            found = [
+                (header, marker_of(memoryview(batch), header) if header.is_control else None)
+                for header, batch in decode_producers(data, str(self._state.tp))
+            ]
+            self._note(table, _ScannedBatches(found, 0))
 
     def _after_damage(self, offset: int, error: CorruptBatch) -> int:
         """A partition must not stay shut to producers for it: where the next segment begins."""

@@ -147,7 +147,7 @@ class Reader:
                 await self.check_files()
                 raise
             else:
-                return await self._decrypted(part) if part.is_encrypted else part
+                return await self.decrypted(part) if part.is_encrypted else part
             await self._verify(segment)
 
     def read_now(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice | None:
@@ -162,7 +162,7 @@ class Reader:
             _decrypt(part)
         return part
 
-    async def _decrypted(self, part: FileSlice) -> FileSlice:
+    async def decrypted(self, part: FileSlice) -> FileSlice:
         """In a worker thread: it may have to wait for the disk, and takes its time after that."""
         decrypting = asyncio.get_running_loop().run_in_executor(self._workers, _decrypt, part)
         try:

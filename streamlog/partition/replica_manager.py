@@ -18,11 +18,11 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.condition import Condition
-from streamlog.config import LogSection, ReplicationSection
+from streamlog.config import LogSection, ReplicationSection, TierSection
 from streamlog.errors import (
     EncryptionKeyMissing,
     NotLeader,
@@ -67,6 +67,9 @@ from streamlog.partition.storage.log_opener import (
 )
 from streamlog.partition.storage.partition_delete import PartitionDelete
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
+from streamlog.partition.tiering.cold_reads import ColdReads
+from streamlog.partition.tiering.tier_manager import TierManager, TierUploads
+from streamlog.partition.tiering.tiered_log import TierContext
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +115,16 @@ class RemovedReplica(NamedTuple):
     """The stream is still there, and the folder of a later replica stays."""
     log: PartitionLog | None = None
     """Opened when it was not wanted any more."""
+
+
+class NodeTier(NamedTuple):
+    """The object store of a node."""
+
+    settings: TierSection
+    cluster_id: str
+    storage: TierUploads
+    files: FilePool
+    """Of the cache."""
 
 
 class PendingReconciliation:
@@ -231,9 +244,10 @@ class ReplicaManager:
         security: Security = NO_SECURITY,
         keys: KeyRing | None = None,
         power_lost: bool = True,
+        tier: NodeTier | None = None,
     ) -> None:
-        """``cluster``: None for a node by itself. ``reserve``, ``keys``: see ``log``.
-        ``power_lost``: logs may lack what had not been synced before this run.
+        """``tier``: None for a node without an object store. ``cluster``: None for a node by itself. ``reserve``,
+        ``keys``: see ``log``. ``power_lost``: logs may lack what had not been synced before this run.
         """
         self._new_partition = new_partition
         self._data_dir, self._settings = data_dir, settings
@@ -288,6 +302,21 @@ class ReplicaManager:
                 cluster, replication or ReplicationSection(), security
             )
             self._tasks.begins_later = self._replication.begins_later
+        self._tier = tier
+        tier_settings = TierSection() if tier is None else tier.settings
+        self._cold_reads = ColdReads(concurrency=tier_settings.concurrency)
+        self._tier_manager: TierManager | None = None
+        if cluster is not None:
+            self._tier_manager = TierManager(
+                node_id=node_id,
+                cluster=cluster,
+                settings=tier_settings,
+                partitions=self.partitions,
+                storage=None if tier is None else tier.storage,
+                disk=disk,
+                metrics=metrics,
+                new_id=uuid4,
+            )
         self._space = DiskSpace(
             data_dir, disk, settings, reserve=reserve, changed=self._space_changed,
             removal=self._removal,
@@ -299,6 +328,10 @@ class ReplicaManager:
             health_changed=self._health_changed,
             indexes=SubjectIndexCache(settings.subject_index_bytes),
             first_producer_id=self._first_producer_id,
+            tier=None if tier is None else TierContext(
+                tier.cluster_id, tier.storage, tier.files, self._cold_reads.want
+            ),
+            tier_starts=self._tier_manager,
         )  # fmt: skip
         self._image: MetadataImage | None = None  # the newest
         self._may_open = asyncio.Event()
@@ -433,6 +466,8 @@ class ReplicaManager:
         if self._closed:
             return
         self._image = new
+        if self._tier_manager is not None:
+            self._tier_manager.apply(old, new)
         heard, is_ailing = 0, False
         for before, after in new.changes(old):
             if after is None:
@@ -473,6 +508,8 @@ class ReplicaManager:
     async def run(self) -> None:
         """Checkpoints, retention, interval syncs; ends by raising what no partition can handle."""
         async with asyncio.TaskGroup() as group:
+            if self._tier is not None:
+                await self._tier.storage.open(group)
             group.create_task(self._apply_the_rest())
             group.create_task(self._reconciliation.run())
             group.create_task(self._flusher.run())
@@ -486,6 +523,9 @@ class ReplicaManager:
             group.create_task(self._context.indexes.run())
             group.create_task(self._open_when_there_is_room())
             group.create_task(self._look_who_knows_of_losses())
+            group.create_task(self._cold_reads.run())
+            if self._tier_manager is not None:
+                group.create_task(self._tier_manager.run())
             if self._replication is not None:
                 group.create_task(self._replication.run())
 
@@ -509,6 +549,9 @@ class ReplicaManager:
         self._partitions.clear()
         self._flusher.close()
         await asyncio.to_thread(self._workers.shutdown)
+        if self._tier is not None:
+            await self._tier.storage.close()
+            self._tier.files.close()
         if self._opening_sync is not None:
             self._opening_sync.close()
         self._files.close()
@@ -591,6 +634,7 @@ class ReplicaManager:
             high_watermark=opening.offsets.high_watermark,
         )
         partition.following.is_short = result.recovery.lost_end
+        partition.tiered.heard(here.image.tier)
         self._tasks.opened(partition)
         self._perhaps_ailing[partition] = None
         if partition.gone is not None:
@@ -619,6 +663,8 @@ class ReplicaManager:
             partition.configure(config)
         is_new = partition.hear(here.image, here.stream.min_isr(tp.partition))
         self._message_limits.heard(partition)
+        if self._tier_manager is not None and is_new and config.tiered and partition.is_leader:
+            self._tier_manager.look_at(partition)
         tell_change(
             tp,
             None if known is None else known.image,

@@ -16,6 +16,7 @@ from streamlog.errors import (
     BrokenInvariant,
     NotEnoughReplicas,
     NotLeader,
+    OffsetMovedToTieredStorage,
     OffsetOutOfRange,
     ReplicaInSync,
     StaleNode,
@@ -121,6 +122,12 @@ class PartitionStatistics:
     """Some records cannot be read here."""
     failure: str | None
     """Why nothing can be appended; None where all is well."""
+    local_log_start_offset: int = 0
+    tiered_end_offset: int = -1
+    """Up to where the object store has all; -1: nothing is there."""
+    tier_lag_bytes: int = 0
+    """Of closed segments that the store does not have; 0 where this node does not lead."""
+    tier_lag_segments: int = 0
 
 
 class PartitionState(StateEnd):
@@ -520,9 +527,9 @@ class PartitionState(StateEnd):
                 if parts is not None:
                     return parts
             elif not start == offset == end:  # with nothing here there is nothing to compare
-                raise OffsetOutOfRange(offset, start, end)
+                raise self._out_of_range(offset)
         if not start <= offset <= end:
-            raise OffsetOutOfRange(offset, start, end)
+            raise self._out_of_range(offset)
         progress.local(end, self.kept_end)
         progress.follower(
             node_id,
@@ -533,6 +540,14 @@ class PartitionState(StateEnd):
             partition_epoch=partition_epoch,
         )
         return self.settle()
+
+    def _out_of_range(self, offset: int) -> OffsetOutOfRange:
+        """Of a tiered partition the store has what is below the log start."""
+        log = self.log
+        start, end = log.log_start_offset, log.log_end_offset
+        if log.tier_start <= offset < start:
+            return OffsetMovedToTieredStorage(offset, start, end)
+        return OffsetOutOfRange(offset, start, end)
 
     def follower_had_all(self, node_id: NodeId, node_epoch: int, then_ms: int) -> None:
         """It had asked then for what comes after its last fetch, and there was nothing."""
@@ -591,6 +606,7 @@ class PartitionState(StateEnd):
             is_auto_paused=log.is_resting,
             is_damaged=log.damaged_from is not None,
             failure=None if self.failure is None else str(self.failure),
+            local_log_start_offset=log.log_start_offset,
         )
 
     def isr_proposal(

@@ -16,8 +16,9 @@ EARLY_BYTES: Final = 8 * 1024 * 1024
 def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
     """How the log of each partition of the stream is kept."""
     segment_bytes = _either(config.segment_bytes, node.segment_bytes)
-    if config.segment_bytes is None and config.retention_bytes != UNLIMITED:
-        segment_bytes = min(segment_bytes, max(config.retention_bytes // EARLY_PART, EARLY_BYTES))
+    kept_bytes = config.local_limit_bytes if config.tiered else config.retention_bytes
+    if config.segment_bytes is None and kept_bytes != UNLIMITED:
+        segment_bytes = min(segment_bytes, max(kept_bytes // EARLY_PART, EARLY_BYTES))
     segment_age_ms = _either(config.segment_age_ms, node.segment_age_ms)
     if config.is_compacted and config.max_compaction_lag_ms != UNLIMITED:
         segment_age_ms = min(segment_age_ms, config.max_compaction_lag_ms)
@@ -27,15 +28,25 @@ def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
         segment_bytes=segment_bytes,
         segment_age_ms=segment_age_ms,
         early_bytes=EARLY_BYTES,
-        early_age_ms=_part(config.retention_ms),
+        early_age_ms=_part(config.local_limit_ms if config.tiered else config.retention_ms),
         early_records=_part(config.retention_messages),
         index_interval_bytes=_either(config.index_interval_bytes, node.index_interval_bytes),
         retention_bytes=config.retention_bytes if goes else UNLIMITED,
         retention_ms=config.retention_ms if kept and not config.leaves_markers else UNLIMITED,
         retention_messages=config.retention_messages if goes else UNLIMITED,
+        local_retention_bytes=config.local_limit_bytes if config.tiered else UNLIMITED,
+        local_retention_ms=config.local_limit_ms if config.tiered else UNLIMITED,
+        local_age_min_ms=local_age_min_ms(config) if config.tiered else 0,
         compaction=_compaction(config) if config.is_compacted else None,
         encrypts=config.encrypted,
     )
+
+
+def local_age_min_ms(config: StreamConfig) -> int:
+    """So long records stay on the disks, whatever is in the object store: a new leader reads from its log alone which
+    message ids are known.
+    """
+    return config.duplicate_window_ms
 
 
 def auto_pause_ms(config: StreamConfig, node: LogSection) -> int:

@@ -7,6 +7,7 @@ from streamlog.errors import StreamlogError
 from streamlog.wire.error_codes import ErrorCode
 
 _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
+    (errors.OffsetMovedToTieredStorage, ErrorCode.offset_moved_to_tiered_storage),
     (errors.OffsetOutOfRange, ErrorCode.offset_out_of_range),
     (errors.CorruptBatch, ErrorCode.corrupt_message),
     (errors.CorruptData, ErrorCode.kafka_storage_error),
@@ -39,6 +40,7 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.StreamStandsStill, ErrorCode.policy_violation),
     (errors.StorageFull, ErrorCode.kafka_storage_error),
     (errors.StorageFailed, ErrorCode.kafka_storage_error),
+    (errors.ObjectStoreUnavailable, ErrorCode.kafka_storage_error),
     (errors.FencedLeaderEpoch, ErrorCode.fenced_leader_epoch),
     (errors.UnknownLeaderEpoch, ErrorCode.unknown_leader_epoch),
     (errors.NotEnoughReplicas, ErrorCode.not_enough_replicas),
@@ -93,7 +95,7 @@ def error_of(code: int, about: str) -> StreamlogError:
     text = f"{about}: {known.name.replace('_', ' ')} ({code})"
     if known is ErrorCode.leader_not_available:
         return errors.NotLeader(text)
-    if known is ErrorCode.offset_out_of_range:
+    if known in (ErrorCode.offset_out_of_range, ErrorCode.offset_moved_to_tiered_storage):
         return errors.InvalidRequest(text)  # a code alone does not tell the range
     for kind, candidate in _CODES:
         if candidate is known:

@@ -168,6 +168,27 @@ def configs(draw: st.DrawFn) -> StreamConfig:
             "allow_atomic": False,
             "sync": draw(st.sampled_from([None, "os"])),
         }
+    by_hand["tiered"] = False
+    may_tier = (
+        (takes, cleanup_policy, discard) == ("nothing", "delete", "old")
+        and by_hand["retention"] == "limits"
+        and by_hand["storage"] == "file"
+    )
+    if may_tier and draw(st.booleans()):
+        by_hand |= {
+            "tiered": True,
+            "max_messages_per_subject": -1,
+            "discard_new_per_subject": False,
+            "allow_ttl": False,
+            "allow_rollup": False,
+            "allow_counter": False,
+            "allow_schedules": False,
+            "subject_delete_marker_ttl_ms": -1,
+            "retention_bytes": -1,
+            "retention_messages": -1,
+        }
+        local_max = retention_ms if retention_ms != -1 else 2**40
+        by_hand["local_retention_ms"] = draw(st.one_of(st.just(-2), st.integers(0, local_max)))
     others = {
         row.name: draw(st.one_of(st.just(row.default), values_of(row)))
         for row in SETTINGS

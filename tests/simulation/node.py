@@ -275,6 +275,11 @@ class Life:
         return self.log.log_start_offset
 
     @property
+    def local_log_start_offset(self) -> int:
+        """It is not tiered."""
+        return self.log_start_offset
+
+    @property
     def last_epoch(self) -> int:
         return self.log.epochs.latest
 
@@ -644,6 +649,7 @@ class OtherPartition:
 
     tp = TopicPartition("other", 0)
     log_start_offset, log_end_offset, last_epoch, leader_epoch = 0, 1, 1, 1
+    local_log_start_offset = 0
     is_leader, failure, topic_id, size_bytes = True, None, TOPIC_ID, 100
 
     def epoch_end(self, epoch: int) -> EpochEnd:

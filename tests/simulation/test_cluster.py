@@ -52,6 +52,7 @@ from tests.simulation.cluster.swarm import (
     RecreatedWorld,
     SwarmWorld,
 )
+from tests.simulation.cluster.tiered import TieredLeadersEnd, TieredWorld
 from tests.simulation.cluster.transactions import (
     CoordinatorsEnd,
     MarkersAreCut,
@@ -108,6 +109,8 @@ SWARMS = [
     pytest.param(ShareGroupsWorld, range(4), id="share-groups"),
     pytest.param(ShareLeadersEnd, range(3), id="share-coordinators-end"),
     pytest.param(ShareLeadersLate, range(3), id="share-leaders-late"),
+    pytest.param(TieredWorld, range(6), id="tiered-streams"),
+    pytest.param(TieredLeadersEnd, range(6), id="leaders-end-that-copy-segments"),
 ]
 
 

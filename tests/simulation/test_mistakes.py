@@ -46,6 +46,7 @@ from tests.simulation.cluster.swarm import (
     RepetitionsWait,
     ReplicasReturnLate,
 )
+from tests.simulation.cluster.tiered import TieredLeadersEnd
 from tests.simulation.cluster.transactions import (
     CoordinatorsEnd,
     MarkersAreCut,
@@ -140,6 +141,11 @@ from tests.simulation.source_mistakes import (
     take_another_stream_for_its_namesake,
     take_what_is_not_committed,
 )
+from tests.simulation.tier_mistakes import (
+    begin_where_the_local_log_does,
+    let_go_of_what_is_not_in_the_store,
+    purge_the_local_log_alone,
+)
 from tests.simulation.transaction_mistakes import (
     answer_before_it_is_committed,
     be_stable_up_to_markers_that_are_not_committed,
@@ -181,6 +187,14 @@ CASES = [
     (count_with_the_logged_in_sync_replicas, FollowersLag, range(36, 96), LOST),
     (acknowledge_purges_alone, PurgesWorld, range(14, 74), UNPURGED),
     (keep_one_message_less, LimitsWorld, range(1, 61), CUT_SHORT),
+    (
+        let_go_of_what_is_not_in_the_store,
+        TieredLeadersEnd,
+        range(30),
+        "the object store has all up to",
+    ),
+    (purge_the_local_log_alone, TieredLeadersEnd, range(1, 31), UNPURGED),
+    (begin_where_the_local_log_does, TieredLeadersEnd, range(30), "purges allow"),
     (count_what_is_not_committed, LimitsWorld, range(1, 61), CUT_SHORT),
     (ignore_incarnations, ReplicasReturnLate, range(9, 69), LOST),
     (follow_by_name, FencedComeBack, range(21, 81), MIXED),

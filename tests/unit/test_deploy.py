@@ -133,7 +133,7 @@ def locked(name: str) -> dict[str, Version]:
 
 
 @pytest.mark.parametrize(
-    ("name", "extra"), [("requirements.lock", ""), ("spark/requirements.lock", "spark")]
+    ("name", "extra"), [("requirements.lock", "tier"), ("spark/requirements.lock", "spark")]
 )
 def test_the_locked_packages_are_what_the_project_wants(name: str, extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -13,6 +13,7 @@ from tests.unit.metric_families import families
 TABLE = Path(__file__).parents[2] / "docs" / "metrics.md"
 LABELS: Mapping[str, str] = {
     "streamlog_append_failures_total": "reason",
+    "streamlog_tier_failures_total": "error",
     "streamlog_publish_rejected_total": "reason",
     "streamlog_nats_connection_failures_total": "reason",
     "streamlog_nats_permission_violations_total": "operation",

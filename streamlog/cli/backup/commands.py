@@ -16,7 +16,7 @@ from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.keys import Keys, KeysOf, told_keys
 from streamlog.cli.options.options import SERVERS, Backup, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table, say
-from streamlog.errors import CorruptData, StreamlogError
+from streamlog.errors import CorruptData, InvalidRequest, StreamlogError
 
 if TYPE_CHECKING:
     from streamlog.backup.create import BackupOptions, BackupReport
@@ -50,6 +50,23 @@ def create(
             help="A node's data folder instead of a running cluster; may be repeated.",
         ),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            help="The object store of tiered storage (tier.url) instead of a running cluster: all that is left where"
+            " the nodes are gone.",
+        ),
+    ] = None,
+    store_endpoint: Annotated[
+        str | None,
+        typer.Option("--store-endpoint", metavar="URL", help="As tier.endpoint."),
+    ] = None,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option("--cluster-id", help="With --store: the cluster whose streams are meant."),
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Copy all again, also what the backup has already.")
     ] = False,
@@ -68,6 +85,9 @@ def create(
 ) -> None:
     """Add what has been committed since the last time; the first time that is all there is.
 
+    With --store the streams of a cluster whose nodes are lost come out of its object store, without the records that
+    were not copied there yet. `backup restore` makes a cluster of that, or brings its streams into one.
+
     What comes of encrypted streams is encrypted in the backup, too, by the first --key; others that
     are named open what a --path has. With --config the node's keys are known, and its active one
     is used if no --key is given.
@@ -78,9 +98,14 @@ def create(
     from streamlog.backup.folder import BackupFolder
 
     keys = told_keys(key, config)
+    if (store is None) != (cluster_id is None) or (store and path):
+        raise InvalidRequest("--store needs --cluster-id, and no --path")
     with BackupFolder.make(backup) as folder:
         wish = BackupOptions(frozenset(stream or ()), full, prune, plaintext)
-        taken = asyncio.run(_take(folder, servers, path or [], wish, keys))
+        if store is not None and cluster_id is not None:
+            taken = asyncio.run(_take_stored(folder, store, store_endpoint, cluster_id, wish, keys))
+        else:
+            taken = asyncio.run(_take(folder, servers, path or [], wish, keys))
     if as_json:
         print_json(vars(taken))
     else:
@@ -151,6 +176,25 @@ def verify(backup: Backup, key: Keys = None, config: KeysOf = None, as_json: Jso
         say(f"{checked.files} files, {checked.size_bytes} bytes, {len(checked.problems)} wrong")
     if checked.problems:
         raise CorruptData(f"{backup} is damaged; take what is wrong again (backup create --full)")
+
+
+async def _take_stored(
+    folder: "BackupFolder",
+    url: str,
+    endpoint: str | None,
+    cluster_id: str,
+    wish: "BackupOptions",
+    keys: "KeyRing",
+) -> "BackupReport":
+    from streamlog.backup.create import take
+    from streamlog.backup.store_source import StoredCluster
+    from streamlog.tier.object_store import ObjectStore
+
+    store = ObjectStore(url, endpoint=endpoint)
+    try:
+        return await take(folder, StoredCluster(store, cluster_id, keys), wish, keys)
+    finally:
+        store.close()
 
 
 async def _take(

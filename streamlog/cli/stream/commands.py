@@ -20,6 +20,7 @@ from streamlog.cli.stream.settings import (
     given_settings,
     shown_settings,
 )
+from streamlog.config.units import size_text
 from streamlog.metadata.stream.settings_translation import BY_NAME
 
 PAGE: Final = 500
@@ -64,6 +65,21 @@ def info(stream: StreamName, servers: o.Servers = o.SERVERS, as_json: o.Json = F
             (
                 (number, it["name"], it["lag"], _ago(it["active_ms"]), it["error"])
                 for number, it in origins
+            ),
+        )
+    tiers = [(it["partition"], it["tier"]) for it in partitions if it.get("tier") is not None]
+    if tiers:
+        say()
+        print_table(
+            ("PARTITION", "LOCAL START", "IN THE STORE UP TO", "YET TO BE COPIED"),
+            (
+                (
+                    number,
+                    it["local_log_start_offset"],
+                    "-" if it["tiered_end_offset"] is None else it["tiered_end_offset"],
+                    size_text(it["lag_bytes"]),
+                )
+                for number, it in tiers
             ),
         )
     _note_silence([found])

@@ -10,7 +10,7 @@ from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitio
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.ordered_read import Passage, PassageQuery, read_passage
 from streamlog.control.messages.publication import publish
-from streamlog.control.messages.purge import cut, delete, purge
+from streamlog.control.messages.purge import ALL, cut, delete, purge
 from streamlog.control.messages.stored_messages import StoredMessage, find_message
 from streamlog.control.messages.subject_counts import Part, part_of
 from streamlog.errors import (
@@ -112,6 +112,11 @@ class LocalLeader:
         partition = self._cuttable(place)
         if partition.config.deny_purge:
             raise DeletionDenied(f"{place.tp.stream!r} denies to be purged")
+        if partition.config.tiered and pattern not in ALL:
+            raise DeletionDenied(
+                f"{place.tp.stream!r} is tiered: closed segments are in the object store as they are, so it is purged"
+                " by sequence alone"
+            )
         if partition.config.mirror and pattern:
             raise DeletionDenied(f"{place.tp.stream!r} is a mirror: it is purged by sequence alone")
         await partition.surplus.settle()
@@ -134,6 +139,11 @@ class LocalLeader:
         partition = self._cuttable(place)
         if partition.config.deny_delete:
             raise DeletionDenied(f"{place.tp.stream!r} denies that messages are deleted")
+        if partition.config.tiered:
+            raise DeletionDenied(
+                f"{place.tp.stream!r} is tiered: closed segments are in the object store as they are, so no single"
+                " message is erased"
+            )
         if partition.config.mirror:
             raise DeletionDenied(f"{place.tp.stream!r} is a mirror: delete messages at its origin")
         await delete(partition, sequence)

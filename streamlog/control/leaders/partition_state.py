@@ -14,6 +14,17 @@ from streamlog.record.batch import read_header
 from streamlog.wire.fetch import TopicIdPartition
 
 
+class TierState(NamedTuple):
+    """What of a tiered partition is where."""
+
+    local_log_start_offset: int
+    """Of its leader: what is below is in the object store alone."""
+    tiered_end_offset: int | None
+    """The store has all below; None: nothing is there."""
+    lag_bytes: int
+    """Of closed segments that the store does not have."""
+
+
 class LeaderPartitionState(NamedTuple):
     """Offsets, size, and the times of the first and the last committed record."""
 
@@ -34,6 +45,8 @@ class LeaderPartitionState(NamedTuple):
 
     origins: tuple[OriginProgress, ...] = ()
     """Of a mirror, or a stream with sources."""
+    tier: TierState | None = None
+    """None: it is not tiered."""
 
     @property
     def messages_end(self) -> int:
@@ -57,6 +70,7 @@ class LeaderPartitionState(NamedTuple):
             "is_auto_paused": self.is_auto_paused,
             "trailing_erasures": self.trailing_erasures,
             "origins": [it._asdict() for it in self.origins],
+            "tier": None if self.tier is None else list(self.tier),
         }
 
     @classmethod
@@ -74,6 +88,7 @@ class LeaderPartitionState(NamedTuple):
             is_auto_paused=bool(fields.get("is_auto_paused")),
             trailing_erasures=int(fields.get("trailing_erasures", 0)),
             origins=tuple(OriginProgress(**it) for it in fields.get("origins", ())),
+            tier=None if fields.get("tier") is None else TierState(*fields["tier"]),
         )
 
 
@@ -166,4 +181,13 @@ async def state_of(
         is_auto_paused=partition.is_auto_paused,
         trailing_erasures=end - messages_end,
         origins=tuple(partition.origins()),
+        tier=_tier_of(partition),
     )
+
+
+def _tier_of(partition: Partition) -> TierState | None:
+    if not partition.config.tiered:
+        return None
+    tiered = partition.tiered
+    lag_bytes = tiered.lag().size_bytes
+    return TierState(partition.local_log_start_offset, tiered.tiered_end_offset, lag_bytes)

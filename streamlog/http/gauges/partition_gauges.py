@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from streamlog.condition import Condition
 from streamlog.fairness import cooperatively
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import PartitionStatistics
@@ -47,10 +48,32 @@ class PartitionScrape:
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
+TIER_FALLS_BEHIND: Final = Condition(
+    "SL-0908",
+    "tiered storage falls behind",
+    "raise tier.bandwidth_bytes_per_s or tier.concurrency, or see why the object store is slow",
+    meaning="Leaders close segments of tiered streams faster than they copy them to the object store.",
+)
+
 Value = Callable[[PartitionStatistics], int]
 
 GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
-    ("log_start_offset", "First offset of the log", lambda p: p.log_start_offset),
+    ("log_start_offset", "First offset of the partition", lambda p: p.log_start_offset),
+    (
+        "local_log_start_offset",
+        "First offset of the log on this node; what a tiered partition has below is in the object store",
+        lambda p: p.local_log_start_offset,
+    ),
+    (
+        "tiered_end_offset",
+        "End of what the object store has of the partition; -1: nothing",
+        lambda p: p.tiered_end_offset,
+    ),
+    (
+        "tier_lag_bytes",
+        "Bytes of closed segments that this leader has yet to copy to the object store",
+        lambda p: p.tier_lag_bytes,
+    ),
     (
         "high_watermark",
         "High watermark: all records below it are committed",
@@ -100,6 +123,8 @@ class PartitionTotals:
         self.size_bytes = 0
         self.segments = 0
         self.follower_lag_max = 0
+        self.tier_lag_bytes = 0
+        self.tier_lag_segments = 0
         self.led = [0] * len(LED)
 
     @classmethod
@@ -118,6 +143,8 @@ class PartitionTotals:
         self.auto_paused += it.is_auto_paused
         self.size_bytes += it.size_bytes
         self.segments += it.segment_count
+        self.tier_lag_bytes += it.tier_lag_bytes
+        self.tier_lag_segments += it.tier_lag_segments
         self.follower_lag_max = max(self.follower_lag_max, it.follower_lag)
         if it.is_leader:
             for number, (_, _, counted) in enumerate(LED):
@@ -165,6 +192,16 @@ class PartitionGauges(Collector):
                 "follower_lag_max",
                 "Records that the slowest follower lacks, over all partitions led by this node",
                 here.follower_lag_max,
+            ),
+            (
+                "tier_lag_bytes",
+                "Bytes of closed segments of tiered streams that this node has yet to copy to the object store",
+                here.tier_lag_bytes,
+            ),
+            (
+                "tier_lag_segments",
+                "Closed segments of tiered streams that this node has yet to copy to the object store",
+                here.tier_lag_segments,
             ),
         ):
             yield GaugeMetricFamily(f"streamlog_{name}", text, value)

@@ -70,7 +70,7 @@ def knows_all_ids(ingest: PartitionIngest, partition: Partition, known_offset: i
     """Nothing of the log has to be read, as of an empty one: it may open at once. The
     deduplicator has the ids below ``known_offset``.
     """
-    start, end = partition.log_start_offset, partition.log_end_offset
+    start, end = partition.local_log_start_offset, partition.log_end_offset
     known = max(known_offset, start) >= end and (start == end or not ingest.deduplicator.rolls_up)
     return known and partition.subjects.is_ready
 

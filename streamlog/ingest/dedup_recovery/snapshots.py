@@ -148,7 +148,7 @@ class DedupSnapshots:
     def _bytes_behind(self, kept: KeptSnapshot) -> int:
         """About so many bytes of the log are not in its snapshot."""
         partition = kept.partition
-        start, end = partition.log_start_offset, partition.log_end_offset
+        start, end = partition.local_log_start_offset, partition.log_end_offset
         behind = end - max(start, self._saved.get(partition.tp, start))
         return partition.size_bytes * behind // max(1, end - start)
 

@@ -110,7 +110,7 @@ async def rebuild_window(
         while offset < partition.log_end_offset:
             found = await _scanned(partition, offset, in_thread)
             if found is None:
-                offset = partition.log_start_offset
+                offset = partition.local_log_start_offset
                 continue
             count += remember(deduplicator, found.ids, since_ms)
             if found.next_offset <= offset:  # the log is being cut: another node leads
@@ -133,7 +133,7 @@ async def _scanned(partition: Partition, offset: int, in_thread: InThread) -> Sc
         with await partition.read_files(offset, READ_BYTES, is_appended=True) as part:
             return await in_thread(partial(scan, part), len(part))
     except (OffsetOutOfRange, CorruptData, StorageFailed):
-        if offset >= partition.log_start_offset:
+        if offset >= partition.local_log_start_offset:
             raise
         return None
 
@@ -172,7 +172,7 @@ def recent_of(partition: Partition, whole: list[Scanned]) -> list[Scanned] | Non
 
 
 def _recent_from(partition: Partition) -> int:
-    return max(partition.log_start_offset, partition.log_end_offset - RECENT_MESSAGES)
+    return max(partition.local_log_start_offset, partition.log_end_offset - RECENT_MESSAGES)
 
 
 async def first_offset(partition: Partition, since_ms: int) -> int:

@@ -228,8 +228,8 @@ class PartitionFetch:
     """
 
     __slots__ = (
-        "_aborted", "_awaits_commit", "_diverging", "_error_code", "_is_replica", "_leader", "_partition", "_preferred",
-        "_rests", "_seen", "_session", "_told_high_watermark", "_told_start", "_topic_id", "_watched",
+        "_aborted", "_awaits_commit", "_diverging", "_error_code", "_has_come", "_is_replica", "_leader", "_partition",
+        "_preferred", "_rests", "_seen", "_session", "_told_high_watermark", "_told_start", "_topic_id", "_watched",
         "final", "key", "records", "tp", "wanted",
     )  # fmt: skip
 
@@ -256,6 +256,7 @@ class PartitionFetch:
         self._watched: Partition | None = None  # in the purgatory of it
         self._awaits_commit = False  # in the one for the high watermark, too
         self._aborted: list[wire.AbortedRange] = []  # among the records, where that is asked for
+        self._has_come = False  # what the last look had to wait for
         self._rests = False  # a replica that is watched, and has all there is
 
     def note_position(self) -> None:
@@ -276,7 +277,7 @@ class PartitionFetch:
             and self._hears_of_commits
             and (
                 partition.high_watermark > self._told_high_watermark
-                or 0 <= self._told_start < partition.log_start_offset
+                or 0 <= self._told_start < partition.local_log_start_offset
             )
         )
 
@@ -289,7 +290,7 @@ class PartitionFetch:
             or self.records is not None
             or partition is None
             or partition.high_watermark != self._told_high_watermark
-            or partition.log_start_offset != self._told_start
+            or self._start_of(partition) != self._told_start
         )
 
     @property
@@ -316,6 +317,10 @@ class PartitionFetch:
     def _hears_of_commits(self) -> bool:
         return self._is_replica and self.wanted.high_watermark != wire.NOT_TOLD
 
+    def _start_of(self, partition: Partition) -> int:
+        """A replica's log begins where the leader's does, though the partition may begin earlier."""
+        return partition.local_log_start_offset if self._is_replica else partition.log_start_offset
+
     def _end_of(self, partition: Partition) -> int:
         """Where what a consumer reads ends."""
         is_stable = self._session.reads_committed
@@ -331,6 +336,7 @@ class PartitionFetch:
         self._partition = self._diverging = self._leader = None
         self._error_code, self._preferred, self.final = ErrorCode.none, NO_LEADER, False
         self._aborted = []
+        self._has_come = False
         records: FileSlice | None = None
         wanted = self.wanted
         try:
@@ -343,8 +349,11 @@ class PartitionFetch:
                 offset, end = wanted.fetch_offset, partition.log_end_offset
                 if offset > end:
                     self._check_end(partition, view)
-                if wanted.last_fetched_epoch != NO_EPOCH:
-                    self._diverging = _divergence(partition, wanted)
+                at_hand = not partition.config.tiered or partition.is_at_hand(
+                    offset, max(wanted_bytes, 1), wanted.last_fetched_epoch, self._came
+                )
+                if at_hand and wanted.last_fetched_epoch != NO_EPOCH:
+                    self._diverging = await _divergence(partition, wanted)
                 committed = self._session.reads_committed
                 upper = partition.stable_offset if committed else partition.high_watermark
                 is_all_read = upper <= offset <= end  # as at most looks
@@ -352,7 +361,8 @@ class PartitionFetch:
                     rack = self._session.caller.rack
                     if rack:
                         self._preferred = _nearer_replica(self.tp, rack, partition, view)
-                    if self._preferred == NO_LEADER and wanted_bytes > 0:
+                    reads = self._preferred == NO_LEADER and wanted_bytes > 0
+                    if reads and at_hand:
                         if committed:
                             records = await self._read_committed(partition, wanted_bytes)
                         else:
@@ -448,6 +458,9 @@ class PartitionFetch:
         partition = self._partition
         if partition is None or self._session.closed:
             return
+        if self._has_come:
+            self.become_due()
+            return
         if partition is not self._watched:
             self.unwatch()  # another log, under the same name
             self._watched = partition
@@ -468,6 +481,11 @@ class PartitionFetch:
         if self._watched is not None:
             self._watched.remove_watcher(self.become_due)
             self.become_due()
+
+    def _came(self) -> None:
+        """What the last look has asked the object store for is there, or cannot come."""
+        self._has_come = True
+        self.unwatch()
 
     def become_due(self) -> None:
         """The partition has changed, and has let go of the watcher."""
@@ -511,7 +529,12 @@ class PartitionFetch:
             self._check_leadership()
         partition, records = self._partition, self.records
         high_watermark = UNKNOWN if partition is None else partition.high_watermark
-        log_start_offset = UNKNOWN if partition is None else partition.log_start_offset
+        log_start_offset = UNKNOWN
+        if partition is not None:  # see ``_start_of``: a call less for each answer
+            is_replica = self._is_replica
+            log_start_offset = (
+                partition.local_log_start_offset if is_replica else partition.log_start_offset
+            )
         stable_offset = None
         if partition is not None and not self._is_replica:
             stable_offset = partition.stable_offset
@@ -558,7 +581,7 @@ class PartitionFetch:
         }
 
 
-def _divergence(partition: Partition, wanted: wire.FetchPartition) -> EpochEnd | None:
+async def _divergence(partition: Partition, wanted: wire.FetchPartition) -> EpochEnd | None:
     """Where our history parts from the caller's, if it does before the offset asked for.
 
     Raises UnknownLeaderEpoch where the caller has read batches of a later epoch than this node has
@@ -566,7 +589,7 @@ def _divergence(partition: Partition, wanted: wire.FetchPartition) -> EpochEnd |
     """
     if wanted.last_fetched_epoch > partition.leader_epoch:
         raise UnknownLeaderEpoch(f"{partition.tp} is in epoch {partition.leader_epoch} here")
-    end = partition.epoch_end(wanted.last_fetched_epoch)
+    end = await partition.find_epoch_end(wanted.last_fetched_epoch)
     if end.epoch == NO_EPOCH:  # older than all that we know: nothing tells where it parted
         start, log_end = partition.log_start_offset, partition.log_end_offset
         raise OffsetOutOfRange(wanted.fetch_offset, start, log_end)

@@ -48,9 +48,9 @@ async def list_offsets(request: Message, version: int, context: Context) -> Mess
     v5  a new leader that does not know yet what is committed says so (KIP-207); LEADER_NOT_AVAILABLE
         before that
     v7  the offset of the largest timestamp
-    v8  the earliest on a local disk (KIP-405): all are, so it is the earliest
-    v9  the latest in tiered storage (KIP-1005), v11 the earliest that waits for it (KIP-1023): there is
-        no such storage, so both are unknown
+    v8  the earliest on a local disk (KIP-405)
+    v9  the latest in tiered storage (KIP-1005), v11 the earliest that waits for it (KIP-1023); unknown where
+        the stream is not tiered
     """
     lookup = PartitionLookup(context)
     return {
@@ -123,10 +123,12 @@ async def _find_offset(
         _check_known(partition, context)
         end = partition.stable_offset if stable else partition.high_watermark
         return end, UNKNOWN, partition.leader_epoch
-    if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp_ms == EARLIEST:
         return partition.log_start_offset, UNKNOWN, UNKNOWN
+    if timestamp_ms == EARLIEST_LOCAL:
+        return partition.local_log_start_offset, UNKNOWN, UNKNOWN
     if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return UNKNOWN, UNKNOWN, UNKNOWN
+        return _tiered_offset(partition, timestamp_ms), UNKNOWN, UNKNOWN
     if timestamp_ms == MAX_TIMESTAMP:
         _check_known(partition, context)
         found = await partition.latest_timestamp(stable=stable)
@@ -136,6 +138,18 @@ async def _find_offset(
         _check_known(partition, context)
         return UNKNOWN, UNKNOWN, UNKNOWN
     return *found, UNKNOWN
+
+
+def _tiered_offset(partition: Partition, asked: int) -> int:
+    """Of the last record in the object store, or of the first one that is not there; of a stream that is not tiered
+    both are unknown.
+    """
+    if not partition.config.tiered:
+        return UNKNOWN
+    end = partition.tiered.tiered_end_offset
+    if asked == LATEST_TIERED:
+        return UNKNOWN if end is None else end - 1
+    return partition.log_start_offset if end is None else end
 
 
 def _check_known(partition: Partition, context: Context) -> None:
@@ -183,7 +197,7 @@ async def _epoch_end(
         check_topic(Operation.DESCRIBE, name, context)
         if asked["leader_epoch"] > partition.leader_epoch and not context.metadata.lease.held:
             raise UnknownLeaderEpoch(f"{partition.tp} is in epoch {partition.leader_epoch} here")
-        end = partition.epoch_end(asked["leader_epoch"])
+        end = await partition.find_epoch_end(asked["leader_epoch"])
     except StreamlogError as error:
         return {"partition": index, "error_code": code_of(error)}
     return {

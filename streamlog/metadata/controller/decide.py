@@ -14,6 +14,7 @@ from streamlog.metadata.controller import (
     node_lifecycle,
     reassignment,
     streams,
+    tier,
 )
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.partition_changes import PartitionChanges, available_nodes
@@ -39,7 +40,7 @@ def decide(
 
     Results: RegisterNode ``{"node_epoch", "tail_lost", "data_lost", "older_copy"}`` (the lists are
     of [stream, partition]; ``older_copy``: the data folder is one); CreateStream, PlaceStream
-    ``{"created"}``; AlterIsr ``{"verdicts": [...]}``, one for each change; ElectLeader ``{"leader",
+    ``{"created"}``; AlterIsr, AlterTier ``{"verdicts": [...]}``, one for each change; ElectLeader ``{"leader",
     "leader_epoch"}``; RebalanceLeaders ``{"moved", "left"}``; Heartbeat ``{"fenced"}``;
     AllocateProducerIds ``{"first", "end"}``; RemoveAccessRules ``{"removed"}``, for each filter its
     rules.
@@ -84,6 +85,8 @@ def decide(
             decision = node_lifecycle.fence(image, command, live, heard_of)
         case commands.StopNode():
             decision = node_lifecycle.stop(image, command, live, heard_of)
+        case commands.AlterTier():
+            decision = tier.alter_tier(image, command)
         case commands.StampFolder() | commands.RemoveNode():
             decision = _about_nodes(image, command)
         case (

@@ -157,6 +157,7 @@ LASTING: Final = (
     _promise("deny_delete", "cancel deny message deletes"),
     _promise("deny_purge", "cancel deny purge"),
     Lasting("allow_ttl", "allow_msg_ttl", "message TTL status can not be disabled"),
+    _promise("tiered", "take a stream out of tiered storage"),
     Lasting("allow_schedules", "allow_msg_schedules", "message schedules can not be disabled"),
 )
 

@@ -29,7 +29,7 @@ LEVELS: Final[Mapping[int, str]] = {
     3: "streams that consumers empty (retention by interest, work queues), limits on their consumers, mirrors and"
     " sources, counters, message schedules, delete markers, fast batches, streams in memory, acks that do not wait for"
     " the disk (persist_mode), a first sequence, what in a stream is of a snapshot, names with dots, all of Kafka's"
-    " topic configs, consumer groups of group.protocol=consumer, share groups, transactions",
+    " topic configs, consumer groups of group.protocol=consumer, share groups, transactions, tiered storage",
 }
 """What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)
@@ -106,6 +106,17 @@ def check_encryptable(records: Iterable[MetadataRecord]) -> None:
             raise InvalidStreamConfig(
                 "encrypted: the controller has no key to encrypt by; give every node"
                 " encryption.keys and encryption.active_key first"
+            )
+
+
+def check_tierable(records: Iterable[MetadataRecord]) -> None:
+    """For a controller without an object store. Raises InvalidStreamConfig: where one node has none, others may lack
+    it as well, and a leader among them could not copy anything.
+    """
+    for record in records:
+        if isinstance(record, StreamCreated | StreamUpdated) and record.config.tiered:
+            raise InvalidStreamConfig(
+                "tiered: the controller has no object store; give every node the same tier.url first"
             )
 
 

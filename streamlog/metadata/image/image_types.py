@@ -5,7 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from streamlog.errors import PartitionNotFound
-from streamlog.metadata.image.records import PartitionChanged
+from streamlog.metadata.image.records import PartitionChanged, TierChanged
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_INCARNATION, NodeId
 
@@ -59,6 +59,17 @@ class NodeImage:
         return self.port > 0
 
 
+class TierImage(NamedTuple):
+    """What of a partition is in the object store: all of ``[log_start_offset, end_offset)``."""
+
+    leader_epoch: int
+    """Of the leader that wrote the manifest that counts, with ``version`` its name; version 0: there is none."""
+    version: int
+    log_start_offset: int
+    """Of the partition: the manifest may still name what is below."""
+    end_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
     """Who keeps a partition. The leader is in the ISR, or is NO_LEADER.
@@ -79,6 +90,8 @@ class PartitionImage:
     """Of each of ``replicas``: the metadata offset at which the node was assigned. A replica that
     is removed and assigned again has another one, and its log of before does not count. Empty in a
     partition that is yet to be decided on."""
+    tier: TierImage | None = None
+    """None: it begins where the logs of its replicas do."""
 
     def incarnation(self, node: NodeId) -> int:
         """NO_INCARNATION for a node that keeps no replica."""
@@ -147,6 +160,18 @@ class NodeLoad(NamedTuple):
 
     replicas: int = 0
     leaders: int = 0
+
+
+def tier_changed(stream: str, number: int, tier: TierImage) -> TierChanged:
+    """The record that says what ``tier`` is."""
+    return TierChanged(
+        stream=stream,
+        partition=number,
+        leader_epoch=tier.leader_epoch,
+        manifest_version=tier.version,
+        log_start_offset=tier.log_start_offset,
+        end_offset=tier.end_offset,
+    )
 
 
 def partition_changed(stream: str, number: int, partition: PartitionImage) -> PartitionChanged:

@@ -18,6 +18,7 @@ from streamlog.metadata.image.image_types import (
     NodeLoad,
     PartitionImage,
     StreamImage,
+    TierImage,
 )
 from streamlog.metadata.image.quota import NO_QUOTA, Quota
 from streamlog.metadata.image.records import (
@@ -43,6 +44,7 @@ from streamlog.metadata.image.records import (
     StreamCreated,
     StreamDeleted,
     StreamUpdated,
+    TierChanged,
     UserChanged,
     VotersChanged,
 )
@@ -105,6 +107,8 @@ class MetadataDelta:
         match record:
             case PartitionChanged():
                 self._partition_changed(record, offset)
+            case TierChanged():
+                self._tier_changed(record, offset)
             case (
                 NodeRegistered()
                 | NodePlaced()
@@ -308,7 +312,7 @@ class MetadataDelta:
         changed = PartitionImage(
             record.replicas, record.leader, record.leader_epoch, record.isr,
             record.partition_epoch, record.adding, record.removing,
-            _incarnations(record, known, offset),
+            _incarnations(record, known, offset), None if known is None else known.tier,
         )  # fmt: skip
         if known is None:
             partitions.append(changed)
@@ -320,6 +324,22 @@ class MetadataDelta:
             self._count(known, -1)
             partitions[number] = changed
         self._count(changed, 1)
+
+    def _tier_changed(self, record: TierChanged, offset: int) -> None:
+        name, number = record.stream, record.partition
+        partitions = self._open.get(name)
+        if partitions is None:
+            partitions = self._open[name] = list(self._known(name, offset).partitions)
+            self.touched.add(name)
+        if not 0 <= number < len(partitions):
+            raise CorruptData(f"metadata record at {offset} is about no partition of {name!r}")
+        known = partitions[number]
+        tier = TierImage(
+            record.leader_epoch, record.manifest_version, record.log_start_offset, record.end_offset
+        )
+        if known.tier is not None and tier[:2] < known.tier[:2]:
+            raise CorruptData(f"metadata record at {offset} takes back a manifest")
+        partitions[number] = replace(known, tier=tier)
 
     def _count(self, partition: PartitionImage, by: int) -> None:
         for node in partition.replicas:

@@ -19,7 +19,9 @@ from streamlog.metadata.image.image_types import (
     NodeLoad,
     PartitionImage,
     StreamImage,
+    TierImage,
     partition_changed,
+    tier_changed,
 )
 from streamlog.metadata.image.metadata_delta import MetadataDelta
 from streamlog.metadata.image.quota import Quota
@@ -53,6 +55,7 @@ __all__ = [
     "PartitionImage",
     "StreamChange",
     "StreamImage",
+    "TierImage",
     "leader_of",
     "partition_changed",
 ]
@@ -225,6 +228,8 @@ class MetadataImage:
             )  # fmt: skip
             for number, partition in enumerate(stream.partitions):
                 yield partition_changed(name, number, partition)
+                if partition.tier is not None:
+                    yield tier_changed(name, number, partition.tier)
 
     def _delta(self) -> MetadataDelta:
         return MetadataDelta(

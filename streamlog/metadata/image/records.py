@@ -239,6 +239,19 @@ class PartitionChanged(MetadataRecord):
     theirs, and this record's own offset is that of the others."""
 
 
+class TierChanged(MetadataRecord):
+    """Which manifest of the object store counts for a partition, and what it comes to; see ``TierImage``."""
+
+    LEVEL: ClassVar[int] = 3
+
+    stream: str
+    partition: int
+    leader_epoch: int
+    manifest_version: int
+    log_start_offset: int
+    end_offset: int
+
+
 # Producers
 
 
@@ -315,6 +328,7 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         StreamDeleted,
         LeaderEpochsReserved,
         PartitionChanged,
+        TierChanged,
         ProducerIdsAllocated,
         QuotaChanged,
         UserChanged,

@@ -37,7 +37,12 @@ from streamlog.errors import (
 from streamlog.metadata.commands import Granted
 from streamlog.metadata.controller import Decision, batches, begin_log
 from streamlog.metadata.image import records as facts
-from streamlog.metadata.image.feature_level import LEVEL_MAX, check_encryptable, check_writable
+from streamlog.metadata.image.feature_level import (
+    LEVEL_MAX,
+    check_encryptable,
+    check_tierable,
+    check_writable,
+)
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
@@ -137,8 +142,9 @@ class MetadataReplica:
         random: Callable[[], float],
         new_id: Callable[[], UUID] = uuid4,
         may_encrypt: bool = False,
+        may_tier: bool = False,
     ) -> None:
-        """``may_encrypt``: this node has the keys for encrypted streams."""
+        """``may_encrypt``: this node has the keys for encrypted streams; ``may_tier``: an object store."""
         self.store = store
         self.raft: RaftNode
         """There from ``open`` on."""
@@ -152,6 +158,7 @@ class MetadataReplica:
         self._random = random
         self._new_id = new_id
         self._may_encrypt = may_encrypt
+        self._may_tier = may_tier
         self._pending: deque[Decided] = deque()
         """By offset. What ends beyond the log is about to be written."""
         self._begun_epoch = 0
@@ -263,6 +270,8 @@ class MetadataReplica:
                 check_writable(decision.records, image.level)
                 if not self._may_encrypt:
                     check_encryptable(decision.records)
+                if not self._may_tier:
+                    check_tierable(decision.records)
             except StreamlogError as error:
                 yield Outcome(proposal.asker, error)
                 continue

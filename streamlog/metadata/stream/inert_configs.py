@@ -45,7 +45,7 @@ class InertConfig:
         """For people."""
         match self.kind:
             case "boolean":
-                return "false" if self.name == _TIERED else "true or false"
+                return "false" if self.name == _NO_COPIES else "true or false"
             case "list":
                 return "PARTITION:NODE,…, or *"
         also = "" if self.also is None else f", or {self.also}"
@@ -59,10 +59,9 @@ class InertConfig:
                 told = told.lower()
                 if told not in ("true", "false"):
                     self._refuse(text, "Expected value to be either true or false")
-                if (self.name, told) == (_TIERED, "true"):
+                if (self.name, told) == (_NO_COPIES, "true"):
                     raise InvalidStreamConfig(
-                        f"{_TIERED}: Tiered Storage functionality is disabled in the broker. Topic cannot be"
-                        " configured with remote log storage."
+                        f"{_NO_COPIES}: not supported: copies to the object store cannot be paused for a topic"
                     )
             case "list":
                 if not _THROTTLED.fullmatch(told):
@@ -87,13 +86,12 @@ class InertConfig:
         raise InvalidStreamConfig(f"Invalid value {text} for configuration {self.name}: {why}")
 
 
-_TIERED: Final = "remote.storage.enable"
+_NO_COPIES: Final = "remote.log.copy.disable"
 _SYNC: Final = (
     "Syncs go by {sync}: with commit, the default, every record is synced before its ack. With interval or os no number"
     " here makes a sync come earlier."
 )
 _LEVEL: Final = "Each codec has one level."
-_TIERS: Final = "There is no tiered storage."
 _THROTTLE: Final = "Moves of partitions are limited by the node's settings, not by topics."
 _BEFORE: Final = "A record may be as old as its producer says."
 _AFTER: Final = "A record whose time is more than an hour ahead is refused, whatever is set."
@@ -107,14 +105,13 @@ _ROWS: Final = (
     InertConfig("flush.ms", "long", str(_LONG), _SYNC),
     InertConfig("follower.replication.throttled.replicas", "list", "", _THROTTLE),
     InertConfig("leader.replication.throttled.replicas", "list", "", _THROTTLE),
-    InertConfig("local.retention.bytes", "long", "-2", _TIERS, low=-2),
-    InertConfig("local.retention.ms", "long", "-2", _TIERS, low=-2),
     InertConfig("message.timestamp.after.max.ms", "long", "3600000", _AFTER),
     InertConfig("message.timestamp.before.max.ms", "long", str(_LONG), _BEFORE),
     InertConfig("preallocate", "boolean", "false", "Segments grow as they are written."),
-    InertConfig("remote.log.copy.disable", "boolean", "false", _TIERS),
-    InertConfig("remote.log.delete.on.disable", "boolean", "false", _TIERS),
-    InertConfig(_TIERED, "boolean", "false", _TIERS),
+    InertConfig(_NO_COPIES, "boolean", "false", "Tiered storage of a topic is not turned off."),
+    InertConfig(
+        "remote.log.delete.on.disable", "boolean", "false", "Tiered storage of a topic is not turned off."
+    ),
     InertConfig("segment.index.bytes", "int", "10485760", "Indexes are as large as their segments need.", low=4),
     InertConfig("segment.jitter.ms", "long", "0", "Segments are closed at their size or age; no time is drawn."),
 )  # fmt: skip

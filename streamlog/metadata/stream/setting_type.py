@@ -178,6 +178,25 @@ def _limits_from_json(value: Any) -> Any:
     return str(ConsumerLimits(threshold_ms, max(-1, value.get("max_ack_pending") or 0))) or None
 
 
+SAME: Final = -2
+"""A local limit is that of the whole stream, as in Kafka."""
+
+
+def _local_text(written: Callable[[int], str]) -> Callable[[int], str]:
+    named = {SAME: "same", NO_LIMIT: UNLIMITED}
+    return lambda value: named.get(value) or written(value)
+
+
+def _local_from_text(read: Callable[[str], int]) -> Callable[[str], int]:
+    named = {"same": SAME, str(SAME): SAME, UNLIMITED: NO_LIMIT, str(NO_LIMIT): NO_LIMIT}
+
+    def value_of(text: str) -> int:
+        known = named.get(text)
+        return read(text) if known is None else known
+
+    return value_of
+
+
 TEXT: Final = Form("text", "TEXT", unset="")
 TEXTS: Final = Form(
     "texts", "TEXT", to_json=list, to_text=",".join, from_text=_list_from_text, unset=[]
@@ -191,6 +210,16 @@ DURATION: Final = replace(
     NUMBER, json="duration", metavar="DURATION", to_json=_ns, from_json=_ms,
     to_human=duration_text, from_human=duration_ms, unset=0,
 )  # fmt: skip
+LOCAL_DURATION: Final = replace(
+    DURATION, metavar="DURATION or same", to_json=_same, from_json=_same, to_human=_local_text(duration_text),
+    from_human=_local_from_text(duration_ms), unset=None,
+)  # fmt: skip
+LOCAL_SIZE: Final = replace(
+    SIZE,
+    metavar="SIZE or same",
+    to_human=_local_text(size_text),
+    from_human=_local_from_text(size_bytes),
+)
 CHOICE: Final = Form("choice", "CHOICE")
 POLICIES: Final = replace(CHOICE, from_text=policies_in_order)
 COMPRESSION: Final = Form(

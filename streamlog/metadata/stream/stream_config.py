@@ -35,12 +35,15 @@ from streamlog.metadata.stream.setting_type import (
     COMPRESSION,
     CONSUMER_LIMITS,
     INT64_MAX,
+    LOCAL_DURATION,
+    LOCAL_SIZE,
     NO_LIMIT,
     ORIGIN,
     ORIGINS,
     PERSIST_MODE,
     POLICIES,
     REPUBLISH,
+    SAME,
     SIZE32,
     TRANSFORM,
     Setting,
@@ -487,6 +490,21 @@ class StreamConfig(BaseModel):
         "Encrypt on the disk what is stored from now on, by the nodes' key.",
         see="encryption.md",
     )] = False
+    tiered: Annotated[bool, Field(exclude_if=False.__eq__), Setting(
+        "Copy closed segments to the object store of the nodes' [tier] section, and read them from there"
+        " once {local_retention_ms} or {local_retention_bytes} has removed them here. It cannot be turned off.",
+        kafka="remote.storage.enable", see="tiered-storage.md", level=3,
+    )] = False
+    local_retention_ms: Annotated[int, Field(ge=-2, le=INT64_MAX, exclude_if=SAME.__eq__), Setting(
+        "Of a stream with {tiered}: time that records which are in the object store stay on the disk of the"
+        " replicas, too. -2: as {retention_ms} says. -1: no limit.",
+        kafka="local.retention.ms", form=LOCAL_DURATION, see="tiered-storage.md", level=3,
+    )] = SAME
+    local_retention_bytes: Annotated[int, Field(ge=-2, le=INT64_MAX, exclude_if=SAME.__eq__), Setting(
+        "Of a stream with {tiered}: size that each replica of a partition keeps on its disk, and at most a"
+        " segment more, if the rest is in the object store. -2: as {retention_bytes} says. -1: no limit.",
+        kafka="local.retention.bytes", form=LOCAL_SIZE, see="tiered-storage.md", level=3,
+    )] = SAME
     description: Annotated[str, Setting(
         "Text that is shown with the stream.",
         jetstream="description", omitempty=True, default="none",
@@ -552,6 +570,18 @@ class StreamConfig(BaseModel):
     def is_retained(self) -> bool:
         """The retention limits hold."""
         return "delete" in self.cleanup_policy and not self.sealed
+
+    @property
+    def local_limit_ms(self) -> int:
+        """Of what the disk of a replica keeps of a tiered stream."""
+        limit = self.local_retention_ms
+        return self.retention_ms if limit == SAME else limit
+
+    @property
+    def local_limit_bytes(self) -> int:
+        """As ``local_limit_ms``."""
+        limit = self.local_retention_bytes
+        return self.retention_bytes if limit == SAME else limit
 
     @property
     def leaves_markers(self) -> bool:
@@ -644,6 +674,7 @@ class StreamConfig(BaseModel):
         self._check_counter()
         self._check_schedules()
         self._check_storage()
+        self._check_tiered()
         if self.retention != "limits" and (self.is_compacted or is_internal(self.name)):
             raise InvalidStreamConfig(
                 f"retention: {self.retention} is not for a stream that is compacted or internal"
@@ -853,6 +884,40 @@ class StreamConfig(BaseModel):
         ):
             if broken:
                 raise InvalidStreamConfig(told)
+
+    def _check_tiered(self) -> None:
+        """Segments go to the store as they are, and stay so: nothing may erase single messages of them. Local limits
+        as Kafka checks them.
+        """
+        if not self.tiered:
+            return
+        for broken, told in (
+            (is_internal(self.name), "an internal stream"),
+            (self.is_compacted, "a stream that is compacted (cleanup_policy)"),
+            (
+                self.retention != "limits",
+                f"a stream whose consumers empty it (retention {self.retention})",
+            ),
+            (self.retention_messages != NO_LIMIT, "a stream with retention_messages"),
+            (self.max_messages_per_subject > 0, "a stream with max_messages_per_subject"),
+            (self.allow_ttl, "a stream with allow_ttl"),
+            (self.allow_rollup, "a stream with allow_rollup"),
+            (self.allow_counter, "a counter stream (allow_counter)"),
+            (self.allow_schedules, "a stream with allow_schedules"),
+            (self.discard == "new", "a stream that refuses new messages at a limit (discard new)"),
+            (self.is_fed, "a mirror, or a stream with sources"),
+            (self.storage == "memory", "a stream in memory (storage)"),
+        ):
+            if broken:
+                raise InvalidStreamConfig(
+                    f"tiered: not for {told}: closed segments go to the object store as they are"
+                )
+        for key, limit in (("ms", self.retention_ms), ("bytes", self.retention_bytes)):
+            local = getattr(self, f"local_retention_{key}")
+            if limit != NO_LIMIT and (local == NO_LIMIT or local > limit):
+                raise InvalidStreamConfig(
+                    f"local_retention_{key}: no more than retention_{key}, which is {limit}"
+                )
 
     def _check_storage(self) -> None:
         if self.storage == "memory" and self.sync not in (None, "os"):

@@ -275,7 +275,7 @@ class MessageDeletes:
         log = self._state.log
         erasures, transactions = log.erasures, log.transactions
         for known in (erasures, transactions):
-            known.forget_below(log.log_start_offset)
+            known.forget_below(log.known_start)
         versions = erasures.version, transactions.version
         erased, ongoing, history = erasures.snapshot(), transactions.snapshot(), history_of(log)
         unkept = erasures.unkept_offset, transactions.unkept_offset

@@ -78,7 +78,7 @@ class LogStartAdvances:
 
     def want(self, partition: Partition, offset: int) -> None:
         """Have it begin there soon; at once on a follower, whose leader may be waiting for it."""
-        if offset > max(partition.log_start_offset, self._wanted.get(partition, 0)):
+        if offset > max(partition.local_log_start_offset, self._wanted.get(partition, 0)):
             self._wanted[partition] = offset
             self._any.set()
             if not partition.is_leader:
@@ -139,5 +139,5 @@ class LogStartAdvances:
             self._is_here(partition)
             and not partition.closed
             and not partition.state.cutting
-            and partition.log_start_offset < offset <= partition.high_watermark
+            and partition.local_log_start_offset < offset <= partition.high_watermark
         )

@@ -61,7 +61,8 @@ def retain(partition: Partition, now_ms: int) -> None:
     if not may_delete or partition.failure is not None:
         return
     start = log.retained_start(now_ms, partition.high_watermark, erased=partition.erased)
-    if not _begin_later(partition, start) and log.advance_log_start(
+    has_moved = _begin_later(partition, start) or _begin_later_here(partition, now_ms)
+    if not has_moved and log.advance_log_start(
         log.log_start_offset, is_kept=True
     ):  # files that could not be removed before
         partition.offsets_changed()
@@ -72,7 +73,24 @@ def _begin_later(partition: Partition, start: int) -> bool:
     if partition.is_leader and partition.config.sources:
         places = partition.places
         start = partition.log_start_offset if places is None else places.start_for(start)
-    if start <= partition.log_start_offset:
+    if start <= partition.local_log_start_offset:
+        return False
+    if not partition.config.tiered:
+        partition.begin_later(start)
+    elif partition.is_leader:
+        partition.expire_below(start)
+    else:
+        return False
+    return True
+
+
+def _begin_later_here(partition: Partition, now_ms: int) -> bool:
+    """The same of the log of a tiered stream on this node alone: the object store has what goes."""
+    end = partition.tiered.tiered_end_offset
+    if end is None or not partition.config.tiered:
+        return False
+    start = partition.state.log.local_start(now_ms, min(end, partition.high_watermark))
+    if start <= partition.local_log_start_offset:
         return False
     partition.begin_later(start)
     return True

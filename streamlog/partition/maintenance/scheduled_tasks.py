@@ -193,7 +193,7 @@ class ScheduledTasks:
 
     async def lower_log_start(self, partition: Partition) -> None:
         async with self._writing:
-            start = partition.log_start_offset
+            start = partition.local_log_start_offset
             self._starts.pop(partition, None)
             if self._is_here(partition) and start < self._written_start(partition):
                 offsets = self._checkpoints.written()
@@ -216,7 +216,7 @@ class ScheduledTasks:
         for partition, offset in starts.items():
             if self._is_here(partition):
                 known = offsets.get(partition.log_id, NOTHING)
-                start = max(offset, partition.log_start_offset, known.log_start)
+                start = max(offset, partition.local_log_start_offset, known.log_start)
                 offsets[partition.log_id] = known._replace(log_start=start)
         if offsets == self._checkpoints.written():
             return
@@ -277,10 +277,10 @@ def _offsets(partition: Partition) -> Offsets:
     unkept = log.erasures.unkept_offset, log.transactions.unkept_offset
     high_watermark = partition.high_watermark
     if unkept[1] is not None:
-        high_watermark = min(high_watermark, max(unkept[1], partition.log_start_offset))
+        high_watermark = min(high_watermark, max(unkept[1], partition.local_log_start_offset))
     return Offsets(
         high_watermark,
-        partition.log_start_offset,
+        partition.local_log_start_offset,
         min([partition.recovery_point, *(it for it in unkept if it is not None)]),
         partition.first_dirty_offset,
         log.erasures.kept_end,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import Executor
+from typing import Final
 
 from streamlog.errors import NotLeader, StorageFailed, StorageFull
 from streamlog.model import EpochEnd
@@ -14,6 +15,13 @@ from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedRecords
 
 logger = logging.getLogger(__name__)
+
+BEGINS_AGAIN: Final = (
+    ErrorCode.offset_out_of_range,
+    ErrorCode.offset_moved_to_tiered_storage,
+)
+"""The leader's log has nothing that follows, or the object store has it: the replica begins where that log does.
+"""
 
 
 async def take(
@@ -28,7 +36,7 @@ async def take(
     following, fetched = partition.following, answer.fetched
     if not following.fits(asked):
         return 0
-    if fetched.error_code == ErrorCode.offset_out_of_range:
+    if fetched.error_code in BEGINS_AGAIN:
         await truncate(partition, asked, following.out_of_range(fetched.log_start_offset), workers)
         return 0
     check(fetched.error_code, str(partition.tp))
@@ -44,7 +52,7 @@ async def take(
 def is_cut(answer: FetchedRecords) -> bool:
     """The leader asks for a cut, which takes its time."""
     fetched = answer.fetched
-    return fetched.diverging is not None or fetched.error_code == ErrorCode.offset_out_of_range
+    return fetched.diverging is not None or fetched.error_code in BEGINS_AGAIN
 
 
 async def _append(partition: Partition, asked: FetchPosition, records: memoryview) -> int:
@@ -80,5 +88,5 @@ def _advance(
         return
     partition.carry_out(following.advance(high_watermark))
     start = following.log_start(log_start)
-    if start > partition.log_start_offset:
+    if start > partition.local_log_start_offset:
         partition.begin_later(start)

@@ -23,7 +23,7 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replication.fetch_session import FetchedPosition, FollowerFetchSession
-from streamlog.partition.replication.follower_append import is_cut, take
+from streamlog.partition.replication.follower_append import BEGINS_AGAIN, is_cut, take
 from streamlog.partition.replication.partition_follower import FetchPosition
 from streamlog.partition.replication.truncation import repair
 from streamlog.wire.error_codes import ErrorCode
@@ -69,7 +69,7 @@ SESSION_LOST: Final = (
     ErrorCode.invalid_fetch_session_epoch,
 )
 
-RELEASING: Final = (ErrorCode.none, ErrorCode.offset_out_of_range)
+RELEASING: Final = (ErrorCode.none, *BEGINS_AGAIN)
 """Answers of a leader that has looked, and does not count what this node cannot read."""
 
 Standings = dict[TopicIdPartition, FetchedPosition]
@@ -260,7 +260,7 @@ class ReplicaFetcher:
             if position is None:
                 self._loosen(key)
             else:
-                start = partition.log_start_offset
+                start = partition.local_log_start_offset
                 standings[key] = FetchedPosition(position, partition.high_watermark, start)
         return standings
 

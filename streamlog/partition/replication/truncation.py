@@ -96,7 +96,7 @@ async def _truncate_log(
     was_damaged = partition.following.is_damaged
     failure: StreamlogError | None = None
     try:
-        if cut.whole and cut.offset > partition.log_start_offset:
+        if cut.whole and cut.offset > partition.local_log_start_offset:
             await partition.keep_log_start(cut.offset)
         await asyncio.get_running_loop().run_in_executor(workers, run)
     except StreamlogError as error:

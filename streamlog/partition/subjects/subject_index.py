@@ -8,9 +8,9 @@ from typing import Final, Protocol
 
 from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
 from streamlog.model import TopicPartition
-from streamlog.partition.reader import Reader
 from streamlog.partition.subjects.index_build import Erasing, note_batches, nothing_erased
 from streamlog.partition.subjects.index_cache import SubjectIndexCache
+from streamlog.partition.tiering.tiered_log import TieredLog
 from streamlog.record.compiled.subjects import NOTHING, SEED_BYTES, SubjectIndex
 from streamlog.record.offset_set import OffsetSet
 
@@ -28,9 +28,10 @@ FORGOTTEN_AT_ONCE: Final = 100_000
 class IndexedLog(Protocol):
     """What is needed of ``log.log.PartitionLog``."""
 
-    log_start_offset: int
     log_end_offset: int
 
+    @property
+    def known_start(self) -> int: ...
     @property
     def size_bytes(self) -> int: ...
 
@@ -51,7 +52,7 @@ class Subjects:
         self,
         tp: TopicPartition,
         log: IndexedLog,
-        reader: Reader,
+        reader: TieredLog,
         keeping: SubjectIndexCache,
         *,
         erasing: Erasing = nothing_erased,
@@ -118,11 +119,11 @@ class Subjects:
             index = self._new()
         elif self._replaced:
             return None
-        if index.start_offset < log.log_start_offset and index.next_offset <= log.log_start_offset:
+        if index.start_offset < log.known_start and index.next_offset <= log.known_start:
             index = self._index = self._new()  # quicker than to forget each
-        elif index.start_offset < log.log_start_offset:
-            index.forget_below(min(log.log_start_offset, index.start_offset + FORGOTTEN_AT_ONCE))
-            if index.start_offset < log.log_start_offset:
+        elif index.start_offset < log.known_start:
+            index.forget_below(min(log.known_start, index.start_offset + FORGOTTEN_AT_ONCE))
+            if index.start_offset < log.known_start:
                 return None
         if index.next_offset < log.log_end_offset and not self._read_now(index, bytes_max):
             return None
@@ -181,7 +182,7 @@ class Subjects:
         return SubjectIndex(
             os.urandom(SEED_BYTES),
             bytes_max=self._keeping.room_for(self),
-            start_offset=self._log.log_start_offset,
+            start_offset=self._log.known_start,
         )
 
     def _read_now(self, index: SubjectIndex, bytes_max: int) -> bool:
@@ -234,9 +235,9 @@ class Subjects:
         try:
             for base_offset, next_offset in replaced:
                 await self._reread(index, base_offset, next_offset)
-            while self._index is index and index.start_offset < self._log.log_start_offset:
+            while self._index is index and index.start_offset < self._log.known_start:
                 start = index.start_offset + FORGOTTEN_AT_ONCE
-                index.forget_below(min(start, self._log.log_start_offset))
+                index.forget_below(min(start, self._log.known_start))
                 await asyncio.sleep(0)
             while self._index is index and index.next_offset < self._log.log_end_offset:
                 data = await self._read(index.next_offset, AT_ONCE_BYTES)
@@ -245,7 +246,7 @@ class Subjects:
                     self._note(index, data)
                     self._keeping.holds(self, index.size_bytes)
         except OffsetOutOfRange:  # retention was quicker
-            index.forget_below(self._log.log_start_offset)
+            index.forget_below(self._log.known_start)
         except BaseException:
             self.forget()
             raise
@@ -256,7 +257,7 @@ class Subjects:
         left = SubjectIndex(
             os.urandom(SEED_BYTES),
             bytes_max=self._keeping.room_for(self),
-            start_offset=max(base_offset, self._log.log_start_offset),
+            start_offset=max(base_offset, self._log.known_start),
         )
         while self._index is index and left.next_offset < end:
             await self._read_part(left, nothing_erased)
@@ -272,7 +273,7 @@ class Subjects:
                     lambda: note_batches(index, part.read(), erasing)
                 )
         except OffsetOutOfRange:  # retention was quicker
-            index.forget_below(self._log.log_start_offset)
+            index.forget_below(self._log.known_start)
             return
         if erasing is not nothing_erased:
             self._control_end = max(self._control_end, control_end)

@@ -20,6 +20,7 @@ from streamlog.config import (
     NatsSection,
     ReplicationSection,
     SyncPolicy,
+    TierSection,
     TransactionsSection,
 )
 from streamlog.control.control import Control
@@ -51,7 +52,7 @@ from streamlog.model import TopicPartition
 from streamlog.nats.router import Router
 from streamlog.nats.sockets import Sockets
 from streamlog.partition.partition import Partition
-from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.partition.replica_manager import NodeTier, ReplicaManager
 from streamlog.raft.node import RaftSettings
 from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.shares.share_service import ShareService
@@ -68,6 +69,7 @@ from tests.simulation.cluster.ports import NatsPort
 from tests.simulation.cluster.settings import CLUSTER_ID
 from tests.simulation.cluster.sockets import PORT, SimChannel, host_name
 from tests.simulation.cluster.tcp import NATS_PORT, Endpoint
+from tests.simulation.cluster.tier_store import SimStore, SimTierStorage
 
 
 class Coordination(NamedTuple):
@@ -92,10 +94,11 @@ class ClusterNode:
         has_port: bool = False,
         has_feeds: bool = False,
         coordination: Coordination | None = None,
+        store: SimStore | None = None,
     ) -> None:
         """``failed``: the process ends by itself, with that. ``has_port``: it has a NATS port, and links to
         other nodes' ports. ``has_feeds``: mirrors and sources that it leads are fed. ``coordination``: it
-        coordinates groups, transactions and share groups; None: nothing.
+        coordinates groups, transactions and share groups; None: nothing. ``store``: the object store of the cluster.
         """
         self.host = host
         self.is_built = False
@@ -109,6 +112,7 @@ class ClusterNode:
         self._has_port = has_port
         self._has_feeds = has_feeds
         self._coordination = coordination
+        self._store = store
         self.port: NatsPort | None = None
         self.mirrors: MirrorService | None = None
         self._log = log
@@ -231,6 +235,7 @@ class ClusterNode:
             ),
             random=self.host.rng.random,
             may_encrypt=True,
+            may_tier=True,
         )
         self.metadata = MetadataService(
             self.replica,
@@ -250,6 +255,7 @@ class ClusterNode:
             cluster=self.metadata,
             keys=a_key_ring(),
             power_lost=self._runs.power_was_lost(),
+            tier=self._tier(),
         )
         coordination = self._coordination or Coordination(GroupsSection(), TransactionsSection())
         self.groups = GroupService(
@@ -323,6 +329,13 @@ class ClusterNode:
         if self._has_feeds:
             self.mirrors = self._make_mirrors(control)
         self.is_built = True
+
+    def _tier(self) -> NodeTier | None:
+        if self._store is None:
+            return None
+        section = TierSection(interval_ms=150, orphan_grace_ms=3_000)
+        storage = SimTierStorage(self.host, self._store)
+        return NodeTier(section, CLUSTER_ID, storage, FilePool(self.host.disk, 64, a_key_ring()))
 
     def _make_mirrors(self, control: ControlService) -> MirrorService:
         node_id, metadata = self.host.node_id, self.metadata

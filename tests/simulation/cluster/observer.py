@@ -112,6 +112,10 @@ class Observer:
         has, start = 0, 0
         if held is not None and replica_of(held) == replica:
             has, start = held.log_end_offset, held.log_start_offset
+            stream = self.newest.streams.get(tp.stream)
+            tier = None if stream is None else stream.partitions[tp.partition].tier
+            if tier is not None:  # whoever leads next knows where the metadata have it begin
+                start = max(start, tier.log_start_offset)
         if has < committed.end_offset:
             raise Violation(
                 f"node {node.host.node_id} is in sync with {tp} ({replica}) and has {has} of"

@@ -221,6 +221,8 @@ class PartitionCheckers:
         """See ``CommittedLog``."""
         self.messages_max: int | None = None
         """See ``CommittedLog``."""
+        self.tiered_end: Callable[[Replica], int] = lambda _replica: 0
+        """Up to where a log may let go of its records: the object store has them."""
         self.committed: Callable[[Replica, PartitionLog, int, int], None] = lambda *_: None
         """Told what is committed, as soon as any replica shows it: which log has it, from where to where."""
 
@@ -292,10 +294,11 @@ class Watched:
         self._committed.log_start = max(self._committed.log_start, self._log_start)
         if self._replica in self._checkers.forgiven:
             return
-        if self._log_start > self._committed.latest_start:
+        tiered_end = self._checkers.tiered_end(self._replica)
+        if self._log_start > max(self._committed.latest_start, tiered_end):
             raise Violation(
                 f"{self._replica} on node {self._node_id} begins at {self._log_start}; purges and limits"
-                f" allow {self._committed.latest_start}"
+                f" allow {self._committed.latest_start}, and the object store has all up to {tiered_end}"
             )
 
     def _look_at_end(self, log: PartitionLog) -> None:
@@ -376,26 +379,37 @@ def _read(log: PartitionLog, offset: int, end_offset: int, has_gaps: bool) -> li
             data = piece.read()
         if not data:
             raise Violation(f"nothing can be read at {offset}, below {end_offset}")
-        for header, batch in batches(memoryview(data)):
-            erased = erased_by(batch, header)
-            if erased is not None and offset <= header.base_offset < end_offset:
-                place, epoch = header.base_offset, header.leader_epoch
-                found.append(Record(place, epoch, f"#{place}", erased.encode()))
-            marker = marker_of(batch, header)
-            if marker is not None and offset <= header.base_offset < end_offset:
-                place, epoch = header.base_offset, header.leader_epoch
-                ends = f"{marker.producer_id}.{marker.producer_epoch} {marker.is_commit}"
-                found.append(Record(place, epoch, f"{MARKER}{place} {ends}"))
-            if has_gaps and is_gap(header):
-                gap = range(max(offset, header.base_offset), min(header.next_offset, end_offset))
-                found += [Record(it, NO_EPOCH, GAP) for it in gap]
-            found += [
-                Record(it.offset, header.leader_epoch, _id_of(it))
-                for it in iter_records(batch)
-                if offset <= it.offset < end_offset
-            ]
-            offset = header.next_offset
+        more, offset = records_in(data, offset, end_offset, has_gaps=has_gaps)
+        found += more
     return found
+
+
+def records_in(
+    data: bytes, offset: int, end_offset: int, *, has_gaps: bool = False
+) -> tuple[list[Record], int]:
+    """Those from ``offset`` up to ``end_offset`` in whole batches, and where these end."""
+    found: list[Record] = []
+    after = offset
+    for header, batch in batches(memoryview(data)):
+        erased = erased_by(batch, header)
+        if erased is not None and offset <= header.base_offset < end_offset:
+            place, epoch = header.base_offset, header.leader_epoch
+            found.append(Record(place, epoch, f"#{place}", erased.encode()))
+        marker = marker_of(batch, header)
+        if marker is not None and offset <= header.base_offset < end_offset:
+            place, epoch = header.base_offset, header.leader_epoch
+            ends = f"{marker.producer_id}.{marker.producer_epoch} {marker.is_commit}"
+            found.append(Record(place, epoch, f"{MARKER}{place} {ends}"))
+        if has_gaps and is_gap(header):
+            gap = range(max(offset, header.base_offset), min(header.next_offset, end_offset))
+            found += [Record(it, NO_EPOCH, GAP) for it in gap]
+        found += [
+            Record(it.offset, header.leader_epoch, _id_of(it))
+            for it in iter_records(batch)
+            if offset <= it.offset < end_offset
+        ]
+        after = header.next_offset
+    return found, after
 
 
 def _id_of(record: StoredRecord) -> str:

@@ -211,6 +211,9 @@ def test_every_kind_of_record_is_told() -> None:
             stream="s", partition=0, replicas=ids(1), leader=ONE, leader_epoch=7, isr=ids(1),
             partition_epoch=partition.partition_epoch + 1,
         ),
+        facts.TierChanged(
+            stream="s", partition=0, leader_epoch=7, manifest_version=1, log_start_offset=0, end_offset=9
+        ),
         facts.StreamDeleted(name="t", stream_id=UUID(int=9)),
         facts.LeaderEpochsReserved(end=8),
         facts.MetadataLogBegun(log_id=UUID(int=3), begun_ms=1, first_producer_id=4),

@@ -11,13 +11,20 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from streamlog.config import GroupsSection, KafkaSection, LogSection, ReplicationSection
+from streamlog.config import (
+    GroupsSection,
+    KafkaSection,
+    LogSection,
+    ReplicationSection,
+    TierSection,
+)
 from streamlog.errors import NoController, StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
 from streamlog.kafka.transaction_partitions import TransactionPartitions
-from streamlog.log.storage.disk import Disk
+from streamlog.log.storage.disk import Disk, OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import commands as c
 from streamlog.metadata.commands import Granted
 from streamlog.metadata.image.feature_level import LEVEL_MAX
@@ -25,7 +32,8 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
-from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.partition.replica_manager import NodeTier, ReplicaManager
+from streamlog.partition.tiering.object_storage import ObjectStorage
 from tests.controller_world import World
 from tests.fake_lease import FakeLease
 
@@ -57,6 +65,13 @@ class ReplicaNode:
         (world.path / str(node_id)).mkdir(parents=True, exist_ok=True)
         quiet = {"sync_interval_ms": SLOW_MS, "retention_check_ms": SLOW_MS}
         metadata: Any = self
+        self.storage: ObjectStorage | None = None
+        tier: NodeTier | None = None
+        if world.tier is not None:
+            files = FilePool(OsDisk(), 64)
+            folder = world.path / str(node_id)
+            self.storage = ObjectStorage(world.tier, "c", folder, files=files)
+            tier = NodeTier(world.tier, "c", self.storage, files)
         self.registry = ReplicaManager(
             world.path / str(node_id),
             node_id=node_id,
@@ -66,6 +81,7 @@ class ReplicaNode:
             replication=world.settings,
             cluster=metadata,
             power_lost=False,
+            tier=tier,
         )
         self.listener = Listener(
             Context(
@@ -175,6 +191,10 @@ class ReplicaWorld:
             {"replica_lag_time_max_ms": 60_000, "fetch_backoff_ms": 10, **settings}
         )
         self.nodes: dict[NodeId, ReplicaNode] = {}
+        self.tier: TierSection | None = None
+        """Of nodes that are started from now on."""
+        self.log: dict[str, object] = {}
+        """Settings of the logs of nodes that are started from now on."""
         self.deaf: set[int] = set()
         """Nodes that hear nothing of what is decided."""
         self.transactions: TransactionPartitions | None = None
@@ -200,7 +220,7 @@ class ReplicaWorld:
         return self.nodes[NodeId(number)]
 
     async def start(self, number: int, disk: Disk | None = None, **log: object) -> ReplicaNode:
-        node = ReplicaNode(self, NodeId(number), disk=disk, **log)
+        node = ReplicaNode(self, NodeId(number), disk=disk, **{**self.log, **log})
         await node.start()
         return node
 

@@ -15,6 +15,7 @@ TREE = [
 ]
 ARGUMENTS: dict[type[StreamlogError], tuple[object, ...]] = {
     errors.OffsetOutOfRange: (9, 0, 5),
+    errors.OffsetMovedToTieredStorage: (9, 0, 5),
     errors.ConfigError: ("key", "problem", "remedy"),
     errors.ProducerRefused: ("text", 5),
     errors.OutOfOrderSequence: ("text", 5),
@@ -38,6 +39,7 @@ def test_every_error_has_a_code_and_clients_retry_what_may_be_retried(
     ("kind", "code"),
     [
         (errors.OffsetOutOfRange, 1),
+        (errors.OffsetMovedToTieredStorage, 109),
         (errors.CorruptBatch, 2),
         (errors.StreamNotFound, 3),
         (errors.PartitionNotFound, 3),

@@ -34,6 +34,7 @@ class Partition:
 
     tp = TopicPartition("orders", 0)
     log_start_offset, log_end_offset, files_start = 0, 100, 0
+    local_log_start_offset = 0
     last_epoch = leader_epoch = 7
     size_bytes = 2**30
     topic_id = TOPIC_ID

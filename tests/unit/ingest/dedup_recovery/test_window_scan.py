@@ -53,6 +53,11 @@ class FakePartition:
                 )
             )
 
+    @property
+    def local_log_start_offset(self) -> int:
+        """It is not tiered."""
+        return self.log_start_offset
+
     async def offset_for_timestamp(
         self, timestamp_ms: int, *, from_files_start: bool = False
     ) -> tuple[int, int] | None:

@@ -319,7 +319,11 @@ async def test_only_validating_alters_nothing(node: KafkaNode, key: int) -> None
         (entry("segment.index.bytes", "2147483648"), 40, "no more than 2147483647"),
         (entry("compression.gzip.level", "10"), 40, "no more than 9"),
         (entry("preallocate", "yes"), 40, "either true or false"),
-        (entry("remote.storage.enable", "true"), 40, "Tiered Storage functionality is disabled"),
+        (
+            entry("remote.log.copy.disable", "true"),
+            40,
+            "copies to the object store cannot be paused",
+        ),
         (entry("leader.replication.throttled.replicas", "1:"), 40, "partition:node"),
         (entry("cleanup.policy", "tidy"), 40, "cleanup_policy"),
         (entry("min.cleanable.dirty.ratio", "1.5"), 40, "min_cleanable_dirty_ratio"),

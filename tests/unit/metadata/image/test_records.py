@@ -26,6 +26,7 @@ from streamlog.metadata.image.records import (
     StreamCreated,
     StreamDeleted,
     StreamUpdated,
+    TierChanged,
     UserChanged,
     VotersChanged,
     decode_record,
@@ -54,6 +55,9 @@ RECORDS: list[MetadataRecord] = [
     PartitionChanged(
         stream="s", partition=0, replicas=(ONE,), leader=ONE, leader_epoch=3, isr=(ONE,),
         partition_epoch=4, adding=(ONE,), removing=(ONE,),
+    ),
+    TierChanged(
+        stream="s", partition=0, leader_epoch=3, manifest_version=9, log_start_offset=5, end_offset=80
     ),
     NodeFenced(node_id=ONE, fenced=True, stopping=True),
     NodeDraining(node_id=ONE, draining=True),

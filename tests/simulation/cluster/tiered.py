@@ -1,0 +1,183 @@
+"""Stories of tiered streams: segments go to a store that fails, replicas let go of them, and all is read even so."""
+
+import random
+from typing import Final
+
+import pytest
+
+from streamlog.errors import OffsetOutOfRange, StreamlogError
+from streamlog.metadata.stream.stream_config import StreamConfig
+from streamlog.partition import stream_limits
+from streamlog.partition.partition import Partition
+from tests.simulation.checkers import Violation
+from tests.simulation.cluster.node import ClusterNode
+from tests.simulation.cluster.partition_checkers import Replica, records_in, replica_of
+from tests.simulation.cluster.swarm import Kind, SwarmWorld
+from tests.simulation.cluster.tier_store import SimStore
+
+READ_US: Final = 300_000
+"""Between two reads of some partition."""
+READ_BYTES: Final = 1 << 16
+
+
+class TieredWorld(SwarmWorld):
+    """All streams are tiered, of small segments."""
+
+    def __init__(self, seed: int) -> None:
+        self.store = SimStore(seed)
+        self._tier_rng = random.Random(f"tiered {seed}")
+        super().__init__(seed)
+        self.of_nodes["store"] = self.store
+        partitions = self.observer.partitions
+        partitions.tiered_end = self._tiered_end
+        partitions.forgets_ids = True  # the ids of messages are read from local logs alone
+        self._read_whole: set[Replica] = set()
+        """In the end."""
+        self._next_look_us = 0
+        self._tiered_ends: dict[Replica, int] = {}
+        """As last known: a late node may have a stream that is deleted."""
+        self.events.after(READ_US, self._read_some)
+
+    def run(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stream_limits, "local_age_min_ms", lambda _config: 0)
+            super().run()
+
+    def _config(self, name: str, nodes: int) -> StreamConfig:
+        rng = self._tier_rng
+        return (
+            super()
+            ._config(name, nodes)
+            .changed(
+                tiered=True,
+                segment_bytes=4096,
+                segment_age_ms=rng.choice((300, 2_000)),
+                local_retention_ms=rng.choice((0, 0, 500)),
+            )
+        )
+
+    def faults(self) -> list[Kind]:
+        return [*super().faults(), self._store_away]
+
+    def always(self) -> list[Kind]:
+        return [self._kill_a_leader, self._elect_another]
+
+    def _store_away(self) -> None:
+        self.troubles.tell("the store is away")
+        self.store.is_away = True
+        self.events.after(self.rng.randint(100_000, 3_000_000), self._store_back)
+
+    def _store_back(self) -> None:
+        self.store.is_away = False
+
+    def _tiered_end(self, replica: Replica) -> int:
+        """As accepted: up to there logs may have let go of records."""
+        name = self.observer.newest.names.get(replica.stream_id.bytes)
+        if name is not None:
+            tier = self.observer.newest.streams[name].partitions[replica.partition].tier
+            self._tiered_ends[replica] = 0 if tier is None else tier.end_offset
+        return self._tiered_ends.get(replica, 0)
+
+    # Reading
+
+    def _read_some(self) -> None:
+        self.events.after(READ_US, self._read_some)
+        led = self._led()
+        if led:
+            node, partition = self._tier_rng.choice(led)
+            start, end = partition.log_start_offset, partition.high_watermark
+            if start < end:
+                offset = self._tier_rng.randrange(start, end)
+                self._read(node, partition, offset, min(end, offset + 20))
+
+    def _led(self) -> list[tuple[ClusterNode, Partition]]:
+        return [
+            (node, partition)
+            for node in self.nodes()
+            if node.is_at_work
+            for partition in node.registry.partitions()
+            if partition.is_leader and partition.config.tiered
+        ]
+
+    def _read(
+        self, node: ClusterNode, partition: Partition, offset: int, end: int, *, whole: bool = False
+    ) -> None:
+        async def read() -> None:
+            try:
+                await self._compare(partition, offset, end)
+            except OffsetOutOfRange as error:
+                self.troubles.tell(f"read of {partition.tp} at {offset}: {error}")
+                self._check_gone(partition, offset)
+            except StreamlogError as error:
+                self.troubles.tell(f"read of {partition.tp} at {offset}: not done: {error!r}")
+            else:
+                if whole:
+                    self._read_whole.add(replica_of(partition))
+
+        node.loop.call_soon(lambda: node.spawn(read()))
+
+    def _check_gone(self, partition: Partition, offset: int) -> None:
+        committed = self.observer.partitions.log_of(replica_of(partition))
+        if replica_of(partition) not in self.observer.partitions.forgiven and (
+            offset >= committed.purge_asked
+        ):
+            raise Violation(f"{partition.tp}: {offset} is out of range, and was never purged")
+
+    async def _compare(self, partition: Partition, offset: int, end: int) -> None:
+        """Each read equals what was committed. Raises StreamlogError."""
+        replica = replica_of(partition)
+        committed = self.observer.partitions.log_of(replica)
+        while offset < end and partition.is_leader:
+            with await partition.read(offset, READ_BYTES) as part:
+                data = part.read()
+            found, after = records_in(data, offset, end)
+            if replica in self.observer.partitions.forgiven:
+                return
+            if after <= offset:
+                raise Violation(f"{partition.tp}: nothing is read at {offset}, below {end}")
+            missing = set(range(offset, min(after, end))) - {it.offset for it in found}
+            if any(it not in committed.erased for it in missing):
+                raise Violation(f"{partition.tp}: the read at {offset} has gaps: {missing}")
+            for record in found:
+                if record.offset < committed.end_offset:
+                    committed.agrees(partition.state.node_id, record, partition.leader_epoch)
+            offset = after
+
+    # The end
+
+    def _is_well(self) -> bool:
+        if not super()._is_well():
+            return False
+        self.store.is_away, self.store.failing = False, 0.0
+        unread = [it for it in self._led() if replica_of(it[1]) not in self._read_whole]
+        if self.events.now_us >= self._next_look_us:
+            self._next_look_us = self.events.now_us + READ_US
+            for node, partition in unread:
+                replica = replica_of(partition)
+                self._check_start(partition, replica)
+                start, end = partition.log_start_offset, partition.high_watermark
+                self._read(node, partition, start, end, whole=True)
+        return not unread
+
+    def _check_start(self, partition: Partition, replica: Replica) -> None:
+        committed, start = self.observer.partitions.log_of(replica), partition.log_start_offset
+        if replica in self.observer.partitions.forgiven:
+            return
+        if start > committed.latest_start:
+            raise Violation(
+                f"{replica} begins at {start}, and purges allow {committed.latest_start}"
+            )
+        if start < committed.purged:
+            raise Violation(f"{replica} begins at {start}, and is purged up to {committed.purged}")
+
+
+class TieredLeadersEnd(TieredWorld):
+    """Leaders end while they copy segments, in every story, and partitions are purged."""
+
+    NODES = (3,)
+
+    def faults(self) -> list[Kind]:
+        return [self._purge, self._store_away, self._act_late, self._cut_a_leader_off]
+
+    def always(self) -> list[Kind]:
+        return [self._kill_a_leader, self._elect_another, self._purge]
