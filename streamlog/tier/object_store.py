@@ -85,7 +85,9 @@ class StoreLimits:
     parts_max: int = 2
     """Parts of one upload that are on their way at once."""
     upload_bytes_per_s: int | None = None
+    """At least MIB: of a chunk that takes longer than DEBT_S_MAX the rest would be forgiven."""
     download_bytes_per_s: int | None = None
+    """At least MIB, too."""
     request_timeout_ms: int = 10_000
     bytes_per_s_min: int = MIB
     attempts_max: int = 6

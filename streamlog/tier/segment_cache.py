@@ -315,7 +315,7 @@ class CachedSegment:
             )
             self._there.update(blocks)
             if len(self._there) == len(self._checksums.blocks):
-                await store.run(Path(self.directory, _WHOLE_NAME).touch)
+                await store.run(_mark_whole, self.directory)
                 self.is_whole = True
             self._resolve(blocks, None)
         except Exception as error:
@@ -666,6 +666,12 @@ class _Entries:
     def count_up_to(self, field: int, bound: int) -> int:
         """How many entries have a ``field`` of at most ``bound``."""
         return bisect_right(range(len(self)), bound, key=lambda it: self.at(it)[field])
+
+
+def _mark_whole(directory: str) -> None:
+    """Where that fails, the segment is not kept over a restart. Blocking."""
+    with contextlib.suppress(OSError):
+        Path(directory, _WHOLE_NAME).touch()
 
 
 def _read(path: str) -> bytes:

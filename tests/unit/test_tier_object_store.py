@@ -1,0 +1,63 @@
+"""What is wrong with a URL, and what is missing, is told before anything is sent."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamlog.errors import ConfigError, ObjectExists, ObjectNotFound
+from streamlog.tier.object_store import ObjectStore, check_url
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("ftp://host/folder", "is not of a known kind; name s3://bucket/prefix"),
+        ("bucket", "is not of a known kind"),
+        ("s3:///prefix", "names no bucket; name s3://bucket"),
+        ("file://relative/folder", "is not an absolute path; name file:///folder"),
+    ],
+)
+def test_a_wrong_url_is_told_with_its_remedy(url: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        check_url(url)
+    assert problem in str(raised.value)
+    assert raised.value.key == "tier.url"
+
+
+def test_a_missing_package_is_told_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setitem(sys.modules, "obstore.exceptions", None)
+    with pytest.raises(ConfigError, match=r"needs the package obstore; pip install 'streamlog\["):
+        ObjectStore("s3://bucket/prefix")
+
+
+def test_nothing_of_the_room_needs_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [it for it in sys.modules if it.startswith(("streamlog.tier", "obstore"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    import streamlog.tier.manifest_store
+    import streamlog.tier.segment_cache  # noqa: F401
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+async def test_each_store_keeps_the_contract(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "a folder"  # with a space, which a URL encodes
+    store = ObjectStore(folder.as_uri() if kind == "folder" else "memory:///")
+    await store.check("cluster")
+    await store.create("a/b", b"fir", memoryview(b"st"))
+    await store.create("a/b", b"first")  # what is there already, as after a lost answer
+    with pytest.raises(ObjectExists):
+        await store.create("a/b", b"other")
+    await store.replace("a/c", b"old")
+    await store.replace("a/c", b"new one")
+    assert [(it.path, it.size_bytes) for it in await store.list("a")] == [("a/b", 5), ("a/c", 7)]
+    assert await store.size_bytes("a/c") == 7
+    assert await store.size_bytes("a/d") is None
+    assert bytes(await store.read_range("a/b", 1, 3)) == b"irs"
+    await store.delete(["a/missing", "a/b", "a/c"])
+    await store.delete([])
+    assert await store.list("a") == []
+    with pytest.raises(ObjectNotFound):
+        await store.read("a/b")
+    store.close()
