@@ -138,6 +138,8 @@ class FakePartition:
     def active_producers(self) -> list[ActiveProducer]:
         return []
 
+    knows_producers = True
+
     def produce_at_once(self, _batch: ProducedBatch) -> int:
         """It keeps what waits, so that a test may say when it is committed."""
         return -1

@@ -24,6 +24,7 @@ EXTENSIONS: Final = (
     "record.compiled.keys",
     "record.compiled.message_run",
     "record.compiled.subjects",
+    "wire.plain_fetch",
     "wire.single_produce",
     "delivery.pending_records",
     "ingest.admission.duplicate_window",

@@ -552,6 +552,11 @@ class Partition(PartitionEnd):
         """What is kept may count now."""
         self._surroundings.flusher.settle(self)
 
+    @property
+    def knows_producers(self) -> bool:
+        """``know_producers`` has nothing to wait for."""
+        return self.producing.complete
+
     async def know_producers(self) -> None:
         """What its log says of producers is read. Raises NotLeader, StorageFailed."""
         await self.producing.know()

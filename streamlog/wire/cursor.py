@@ -93,6 +93,11 @@ class Cursor:
     def remaining(self) -> int:
         return self.end - self.position
 
+    @property
+    def needs_no_count(self) -> bool:
+        """Whatever is left cannot be more elements than are allowed: each takes a byte. None of them is weighed."""
+        return self._weigh is None and self.end - self.position <= self.elements_left
+
     def unpack(self, fields: struct.Struct) -> tuple[int, ...]:
         """Several fixed-width fields at once."""
         start = self.position

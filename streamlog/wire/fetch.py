@@ -44,6 +44,7 @@ from streamlog.wire.leaders import (
     read_leader,
     read_nodes,
 )
+from streamlog.wire.plain_fetch import read_plain_fetch
 
 CONSUMER: Final = -1
 """The replica id of who is no replica."""
@@ -152,9 +153,38 @@ def next_session_epoch(epoch: int) -> int:
 
 def read_request(cursor: Cursor, version: int) -> FetchRequest:
     """The body of a request. Raises MalformedFrame."""
+    plain = _read_plain(cursor, version)
+    if plain is not None:
+        return plain
     head = _read_head(cursor, version)
     topics = [_read_topic(cursor, version) for _ in range(cursor.array_length(version >= 12))]
     return _read_rest(cursor, version, head, topics)
+
+
+def _read_plain(cursor: Cursor, version: int) -> FetchRequest | None:
+    """None: it is not as most consumers' are, or too large to be read without counting what is in it."""
+    if not cursor.needs_no_count:
+        return None
+    found = read_plain_fetch(cursor.buffer, cursor.position, version)
+    if found is None:
+        return None
+    wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, plain, rack_id = found
+    topics = [
+        FetchTopic(name, [FetchPartition(*it) for it in partitions], topic_id)
+        for name, partitions, topic_id in plain
+    ]
+    cursor.position = cursor.end
+    return FetchRequest(
+        topics,
+        wait_ms,
+        min_bytes,
+        max_bytes,
+        CONSUMER,
+        isolation,
+        session_id,
+        session_epoch,
+        rack_id,
+    )
 
 
 def read_request_in_steps(cursor: Cursor, version: int) -> Generator[None, None, FetchRequest]:

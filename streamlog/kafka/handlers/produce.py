@@ -412,7 +412,7 @@ def produce_single(
     if access is not None and not access.allows_topic(Operation.WRITE, target.name):
         return None
     batch = check_plain(asked.records)
-    if batch is None or (batch.header.producer_id >= 0 and not partition.producing.complete):
+    if batch is None or (batch.header.producer_id >= 0 and not partition.knows_producers):
         return None
     context.metrics.requests["Produce"].count += 1
     answer = DelayedSingleProduce(asked, partition)

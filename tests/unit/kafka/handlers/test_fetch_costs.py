@@ -20,9 +20,9 @@ from tests.record_batches import HandRecord, hand_batch
 
 FETCHES: Final = 10
 FETCH_BYTES: Final = 2**20
-CALLS_MAX: Final = 214
+CALLS_MAX: Final = 178
 """Of a fetch without its read, its client included: our functions, and what they call."""
-LOGIN_CALLS_MAX: Final = 1
+LOGIN_CALLS_MAX: Final = 178
 """More, where everybody has to log in."""
 READ_CALLS_MAX: Final = 48
 """Of a read that goes on where another one ended. It does not ask the file for its size: it has
