@@ -388,7 +388,7 @@ class TieredLog:
     def aborted_between(self, start: int, end: int) -> list[AbortedTransaction] | None:
         """As ``Transactions.aborted_between``, of what was read from the store just before. None: it was not."""
         for it in reversed(self._open.values()):
-            if it.segment.base_offset <= start < it.segment.next_offset:
+            if it.segment.base_offset <= start < end <= it.segment.next_offset:
                 return [
                     found
                     for found in it.transactions.aborted
@@ -398,7 +398,7 @@ class TieredLog:
 
     def first_aborted_at(self, marker_offset: int) -> int | None:
         """As ``Transactions.first_aborted_at``, of what was read from the store. From any thread."""
-        for it in tuple(self._open.values()):
+        for it in reversed(tuple(self._open.values())):
             if it.segment.base_offset <= marker_offset < it.segment.next_offset:
                 return next(
                     (
