@@ -17,6 +17,7 @@ from streamlog.errors import (
     OffsetMovedToTieredStorage,
     OffsetOutOfRange,
 )
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.metadata import commands as c
 from streamlog.model import NO_EPOCH, EpochEnd
 from streamlog.partition.partition import Partition
@@ -40,8 +41,11 @@ def value(number: int) -> bytes:
 
 
 @asynccontextmanager
-async def tiered(path: Path, count: int = 2, **settings: Any) -> AsyncIterator[ReplicaWorld]:
+async def tiered(
+    path: Path, count: int = 2, *, keys: KeyRing | None = None, **settings: Any
+) -> AsyncIterator[ReplicaWorld]:
     world = ReplicaWorld(path, count)
+    world.keys = keys
     url = (path / "bucket").as_uri()
     world.tier = TierSection(url=url, interval_ms=10, orphan_grace_ms=1_000)
     world.log = {"retention_check_ms": 20}
