@@ -6,10 +6,18 @@ from pathlib import Path
 import pytest
 
 from streamlog.clock import wall_ms
+from streamlog.log.segment.index import OFFSET_ENTRY, TIME_ENTRY
+from streamlog.log.storage.disk import OsDisk
 from streamlog.partition.partition import Partition
 from streamlog.partition.replication.partition_follower import Truncation
 from streamlog.partition.replication.truncation import LOG_CUT, _truncate
-from streamlog.partition.tiering.segment_history import PRODUCERS_PART, decode_producers
+from streamlog.partition.tiering.sealed_segment import make_ready
+from streamlog.partition.tiering.segment_history import (
+    PRODUCERS_PART,
+    SegmentTransactions,
+    decode_producers,
+)
+from streamlog.record.batch import batches, read_header
 from tests.unit.kafka.test_committed_readers import end, produce
 from tests.unit.partition.replica_world import ReplicaWorld, until
 from tests.unit.partition.test_producer_state_manager import batch_of
@@ -120,3 +128,36 @@ async def test_what_comes_before_the_end_is_not_told_twice(tmp_path: Path) -> No
         part, aborted = await partition.read_committed(20, 1 << 20)
         part.close()
         assert [it[:3] for it in aborted] == [(7, 20, 21)]
+
+
+async def test_the_copy_of_an_end_has_indexes_of_its_own(tmp_path: Path) -> None:
+    async with tiered(tmp_path, 1, local_retention_ms=-1, index_interval_bytes=500) as world:
+        await fill(world, 0, 30)
+        segment = world.leader.partition().state.log.segments.first
+        start = segment.base_offset + 3
+        ready = make_ready(
+            segment, start=start, epochs=(), transactions=SegmentTransactions(), disk=OsDisk()
+        )
+        whole = Path(segment.path).read_bytes()  # noqa: ASYNC240
+        log, index, times = (read_and_remove(it) for it in ready.temporary)
+        bases = [it.base_offset for it, _ in batches(whole) if it.base_offset >= start]
+        assert log == whole[-len(log) :]
+        assert [it.base_offset for it, _ in batches(log)] == bases
+        assert bases[0] == start
+        assert len(log) == ready.files.size_bytes
+        entries = list(OFFSET_ENTRY.iter_unpack(index))
+        assert len(entries) > 1
+        for relative, position in entries:
+            header = read_header(memoryview(log)[position:])
+            assert header.base_offset <= start + relative < header.next_offset
+        found = list(TIME_ENTRY.iter_unpack(times))
+        times_of = {it.base_offset: it.max_timestamp_ms for it, _ in batches(log)}
+        assert found
+        assert all(times_of[start + relative] == time_ms for time_ms, relative in found)
+
+
+def read_and_remove(path: str) -> bytes:
+    file = Path(path)
+    data = file.read_bytes()
+    file.unlink()
+    return data
