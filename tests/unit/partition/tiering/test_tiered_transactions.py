@@ -4,6 +4,7 @@ Producer 7 aborts what begins, and ends, in the front; producer 8 commits there;
 front and goes on to the last segment, which stays on the disks.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ async def test_what_was_aborted_is_told_from_the_store(tmp_path: Path) -> None:
         await fill(world.leader.partition())
         for node in world.nodes.values():
             partition = node.partition()
-            await until(lambda partition=partition: first_kept(partition))
+            await until(partial(first_kept, partition))
             await all_read(partition)
 
 
