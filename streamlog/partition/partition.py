@@ -894,13 +894,16 @@ class Partition(PartitionEnd):
         """As ``read``, but below ``stable_offset``; and which transactions among those records are aborted: theirs are
         to be passed over.
         """
-        part = await self.tiered.read(offset, max_bytes, self._stable)
-        if not part:
-            return part, []
-        if self.tiered.has(offset):
+        while True:
+            part = await self.tiered.read(offset, max_bytes, self._stable)
+            if not part:
+                return part, []
+            if not self.tiered.has(offset):
+                break
             aborted = self.tiered.aborted_between(offset, part.end_offset)
             if aborted is not None:
                 return part, aborted
+            part.close()  # It has gone here meanwhile, or what its object says was forgotten.
         if offset < self.log_start_offset:  # deleted meanwhile, and with it what was known of it
             part.close()
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)

@@ -392,6 +392,7 @@ class ProducerStateManager:
         if log.log_start_offset == end:
             self._forget()
             self.complete = True
+            self._knows_tiered = self._tiered is None  # it may begin above what it had
         elif self._table.reaches(end):
             self._forget()
             self.complete = False
@@ -405,9 +406,14 @@ class ProducerStateManager:
         table = ProducerTable(expiration_ms=self._expiration_ms)
         started = time.perf_counter()
         since_ms = wall_ms() - self._expiration_ms
-        self._note_tiered(table, await self._read_tiered(since_ms))
-        first = await asyncio.to_thread(_first_young, list(log.segments), since_ms)
-        offset = max(first, log.log_start_offset)
+        while True:
+            start = log.log_start_offset
+            tiered = await self._read_tiered(since_ms)
+            first = await asyncio.to_thread(_first_young, list(log.segments), since_ms)
+            if log.log_start_offset == start:
+                break  # else the segments between were in neither
+        self._note_tiered(table, tiered, start)
+        offset = max(first, start)
         while offset < log.log_end_offset:
             try:
                 with await self._read(offset, READ_BYTES) as part:
@@ -448,12 +454,13 @@ class ProducerStateManager:
             logger.warning(TIERED_PRODUCERS_NOT_READ, extra=extra)
             return []
 
-    def _note_tiered(self, table: ProducerTable, parts: list[bytes]) -> None:
-        """Raises CorruptFile."""
+    def _note_tiered(self, table: ProducerTable, parts: list[bytes], end: int) -> None:
+        """What is below ``end``: what follows is in the local log. Raises CorruptFile."""
         for data in parts:
             found = [
                 (header, marker_of(memoryview(batch), header) if header.is_control else None)
                 for header, batch in decode_producers(data, str(self._state.tp))
+                if header.base_offset < end
             ]
             self._note(table, _ScannedBatches(found, 0))
 

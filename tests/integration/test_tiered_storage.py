@@ -138,6 +138,26 @@ def test_records_are_read_from_the_store_once_they_are_gone_here(
     assert consume(node.kafka, 0, COUNT) == expected
 
 
+def test_aborted_transactions_stay_so_in_the_store(node: NodeProcess) -> None:
+    create(node.kafka)
+    writer = Producer({"bootstrap.servers": node.kafka, "transactional.id": "t"})
+    writer.init_transactions(30)
+    for is_commit in (False, True):
+        writer.begin_transaction()
+        writer.produce(TOPIC, b"committed" if is_commit else b"aborted")
+        writer.flush(30)
+        (writer.commit_transaction if is_commit else writer.abort_transaction)(30)
+    produce(node.kafka, 0, 600)
+    until_front_is_gone(node, 300)
+    expected = [b"committed", *(value(number) for number in range(600))]
+    assert [it for _, it in consume(node.kafka, 0, 601)] == expected
+    node.stop()
+    node.start()
+    assert [it for _, it in consume(node.kafka, 0, 601)] == expected
+    uncommitted = consume(node.kafka, 0, 602, **{"isolation.level": "read_uncommitted"})
+    assert [it for _, it in uncommitted] == [b"aborted", *expected]
+
+
 def test_a_kill_in_the_middle_loses_nothing(node: NodeProcess, tmp_path: Path) -> None:
     create(node.kafka)
     sent = 0

@@ -45,6 +45,9 @@ def shared_end(
     They differ after an unclean election alone: the new leader lacks records that were committed, and has others in
     their place. Two logs that have records of one epoch are the same up to its end in the shorter one (KIP-320).
     """
+    parted = parted_below(manifest, local, local_start=local_start, log_end=log_end)
+    if parted is not None:
+        return parted
     if manifest.end_offset <= local_start:
         return manifest.end_offset
     end = min(manifest.end_offset, log_end)
@@ -55,6 +58,21 @@ def shared_end(
             return min(mine.start_offset, theirs.start_offset)
     rest = ours[len(tiered) :] or tiered[len(ours) :]
     return rest[0].start_offset if rest else end
+
+
+def parted_below(
+    manifest: TierManifest, local: Sequence[EpochStart], *, local_start: int, log_end: int
+) -> int | None:
+    """Where the store has something below the log of this replica that was never before it: records of a later epoch
+    than that log begins with. None: nowhere.
+
+    Another leader has written them, after an unclean election, while this replica was away.
+    """
+    if not local or local_start >= log_end:
+        return None
+    first = local[0].epoch
+    later = (it.start_offset for it in manifest.leader_epochs if it.epoch > first)
+    return next((it for it in later if it < local_start), None)
 
 
 def cut_at(manifest: TierManifest, end: int) -> TierManifest:

@@ -31,6 +31,7 @@ from streamlog.partition.tiering.segment_history import (
     SegmentTransactions,
     decode_transactions,
 )
+from streamlog.partition.tiering.tier_plan import parted_below
 from streamlog.tier.manifest import TieredSegment, TierManifest
 from streamlog.tier.object_layout import ManifestVersion, PartitionPrefix
 
@@ -147,8 +148,10 @@ class TieredLog:
 
     def heard(self, image: TierImage | None) -> bool:
         """What the metadata say from now on; whether the partition begins elsewhere by that."""
-        before = self.log_start_offset
+        before, known = self.log_start_offset, self.image
         self.image = image
+        if known is not None and (image is None or image.end_offset < known.end_offset):
+            self._start_time = None  # an unclean election has cut it
         self._log.tier_start = NOT_TIERED if image is None else image.log_start_offset
         if image is not None and self._manifest is not None:
             first = image.log_start_offset
@@ -224,6 +227,23 @@ class TieredLog:
             read = await context.storage.read_manifest(place, version)
             if self.image is image:
                 self._manifest = read
+
+    async def _own_manifest(self) -> TierManifest:
+        """The same, for reads. Raises ObjectStoreUnavailable while it has what was never before the local log, too: a
+        leader that was elected unclean has yet to cut it, or this replica its log.
+        """
+        manifest, log = await self.read_manifest(), self._log
+        parted = parted_below(
+            manifest,
+            log.epochs.entries,
+            local_start=log.log_start_offset,
+            log_end=log.log_end_offset,
+        )
+        if parted is not None:
+            raise ObjectStoreUnavailable(
+                f"{self.tp}: what the object store has from {parted} on is of another history than this log"
+            )
+        return manifest
 
     def wrote_manifest(self, manifest: TierManifest) -> None:
         """This node is its writer: it need not be read once it counts."""
@@ -302,7 +322,7 @@ class TieredLog:
         context, place = self._store()
         if self.image is None:
             return None
-        tiered = (await self.read_manifest()).segment_at(offset)
+        tiered = (await self._own_manifest()).segment_at(offset)
         if tiered is None or not self.has(offset):
             return None
         pinned = await context.storage.pin(place, tiered, self._following(tiered))
@@ -326,7 +346,7 @@ class TieredLog:
         return following if is_remote else None
 
     async def _segment_at(self, offset: int) -> TieredSegment:
-        manifest = await self.read_manifest()
+        manifest = await self._own_manifest()
         segment = manifest.segment_at(offset)
         if segment is None or not self.has(offset):
             start, end = self.log_start_offset, self._log.log_end_offset
@@ -343,7 +363,13 @@ class TieredLog:
                 await pinned.prepare(offset, max_bytes)
                 segment = (await self._opened(tiered, pinned)).segment
                 with storage_errors(segment.path):
-                    part = segment.slice(offset, max_bytes, segment.next_offset)
+                    # What follows there is this log's to say, and it may have begun again meanwhile.
+                    end = min(segment.next_offset, self._log.log_start_offset)
+                    if offset >= end:
+                        raise OffsetOutOfRange(
+                            offset, self.log_start_offset, self._log.log_end_offset
+                        )
+                    part = segment.slice(offset, max_bytes, end)
             finally:
                 context.storage.unpin(pinned)
         except CorruptData:
@@ -388,7 +414,7 @@ class TieredLog:
     def aborted_between(self, start: int, end: int) -> list[AbortedTransaction] | None:
         """As ``Transactions.aborted_between``, of what was read from the store just before. None: it was not."""
         for it in reversed(self._open.values()):
-            if it.segment.base_offset <= start < it.segment.next_offset:
+            if it.segment.base_offset <= start < end <= it.segment.next_offset:
                 return [
                     found
                     for found in it.transactions.aborted
@@ -398,7 +424,7 @@ class TieredLog:
 
     def first_aborted_at(self, marker_offset: int) -> int | None:
         """As ``Transactions.first_aborted_at``, of what was read from the store. From any thread."""
-        for it in tuple(self._open.values()):
+        for it in reversed(tuple(self._open.values())):
             if it.segment.base_offset <= marker_offset < it.segment.next_offset:
                 return next(
                     (
@@ -420,7 +446,7 @@ class TieredLog:
             return known[1]
         asked = start
         while start < stop:
-            manifest = await self.read_manifest()
+            manifest = await self._own_manifest()
             tiered = manifest.segment_at(start)
             if tiered is None:
                 return None
@@ -439,7 +465,7 @@ class TieredLog:
         start, stop = self.log_start_offset, self._log.log_start_offset
         if start >= stop:
             return None
-        manifest = await self.read_manifest()
+        manifest = await self._own_manifest()
         there = [it for it in manifest.segments if it.end_offset > start and it.base_offset < stop]
         best = max(there, key=lambda it: it.max_timestamp_ms, default=None)
         if best is None or best.max_timestamp_ms <= than_ms:
@@ -476,7 +502,7 @@ class TieredLog:
         start, stop = self.log_start_offset, self._log.log_start_offset
         if start >= stop:
             return []
-        manifest = await self.read_manifest()
+        manifest = await self._own_manifest()
         context, place = self._store()
         young = [
             it

@@ -23,6 +23,7 @@ from streamlog.groups.service import GroupService
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener
 from streamlog.kafka.transaction_partitions import TransactionPartitions
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import commands as c
@@ -68,7 +69,7 @@ class ReplicaNode:
         self.storage: ObjectStorage | None = None
         tier: NodeTier | None = None
         if world.tier is not None:
-            files = FilePool(OsDisk(), 64)
+            files = FilePool(OsDisk(), 64, world.keys)
             folder = world.path / str(node_id)
             self.storage = ObjectStorage(world.tier, "c", folder, files=files)
             tier = NodeTier(world.tier, "c", self.storage, files)
@@ -81,6 +82,7 @@ class ReplicaNode:
             replication=world.settings,
             cluster=metadata,
             power_lost=False,
+            keys=world.keys,
             tier=tier,
         )
         self.listener = Listener(
@@ -193,6 +195,8 @@ class ReplicaWorld:
         self.nodes: dict[NodeId, ReplicaNode] = {}
         self.tier: TierSection | None = None
         """Of nodes that are started from now on."""
+        self.keys: KeyRing | None = None
+        """The same."""
         self.log: dict[str, object] = {}
         """Settings of the logs of nodes that are started from now on."""
         self.deaf: set[int] = set()

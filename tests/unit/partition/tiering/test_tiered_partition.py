@@ -17,6 +17,7 @@ from streamlog.errors import (
     OffsetMovedToTieredStorage,
     OffsetOutOfRange,
 )
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.metadata import commands as c
 from streamlog.model import NO_EPOCH, EpochEnd
 from streamlog.partition.partition import Partition
@@ -40,8 +41,11 @@ def value(number: int) -> bytes:
 
 
 @asynccontextmanager
-async def tiered(path: Path, count: int = 2, **settings: Any) -> AsyncIterator[ReplicaWorld]:
+async def tiered(
+    path: Path, count: int = 2, *, keys: KeyRing | None = None, **settings: Any
+) -> AsyncIterator[ReplicaWorld]:
     world = ReplicaWorld(path, count)
+    world.keys = keys
     url = (path / "bucket").as_uri()
     world.tier = TierSection(url=url, interval_ms=10, orphan_grace_ms=1_000)
     world.log = {"retention_check_ms": 20}
@@ -83,7 +87,7 @@ async def test_replicas_read_what_only_the_store_has(tmp_path: Path) -> None:
 
 
 async def test_the_local_limit_of_bytes_keeps_more(tmp_path: Path) -> None:
-    settings = {"local_retention_ms": -1, "local_retention_bytes": 10_000}
+    settings: dict[str, Any] = {"local_retention_ms": -1, "local_retention_bytes": 10_000}
     async with tiered(tmp_path, 1, **settings) as world:
         await fill(world)
         partition = world.leader.partition()
@@ -199,7 +203,7 @@ async def test_a_purge_reaches_what_is_in_the_store(tmp_path: Path) -> None:
 
 
 async def test_retention_by_bytes_holds_for_both_parts(tmp_path: Path) -> None:
-    settings = {"retention_bytes": 12_000, "local_retention_bytes": 100}
+    settings: dict[str, Any] = {"retention_bytes": 12_000, "local_retention_bytes": 100}
     async with tiered(tmp_path, 1, **settings) as world:
         await fill(world)
         partition = world.leader.partition()
