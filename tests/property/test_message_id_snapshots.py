@@ -49,6 +49,11 @@ class Log:
         self.file = b""
 
     @property
+    def local_log_start_offset(self) -> int:
+        """Nothing of it is elsewhere."""
+        return self.log_start_offset
+
+    @property
     def log_end_offset(self) -> int:
         return self.batches[-1].next_offset if self.batches else self.log_start_offset
 

@@ -215,7 +215,7 @@ async def test_retention_by_bytes_holds_for_both_parts(tmp_path: Path) -> None:
 
 
 async def test_retention_by_age_holds_for_both_parts(tmp_path: Path) -> None:
-    async with tiered(tmp_path, 1, retention_ms=1_000) as world:
+    async with tiered(tmp_path, 1, retention_ms=4_000) as world:
         await fill(world)
         partition = world.leader.partition()
         await until_front_is_gone(partition)
