@@ -15,7 +15,7 @@ from benchmarks.catalogue import CLUSTERS as CASES
 from benchmarks.gap import Prober
 
 ROOT = Path(__file__).parents[2]
-AWAY_S = 0.4
+AWAY_S = 1.0
 
 
 def test_a_gap_is_as_long_as_nobody_acks(nats_server: Any) -> None:
@@ -31,7 +31,9 @@ def test_a_gap_is_as_long_as_nobody_acks(nats_server: Any) -> None:
             threading.Timer(AWAY_S, os.kill, (responder.pid, signal.SIGCONT)).start()
 
         try:
-            assert AWAY_S - 0.01 <= prober.gap_s(strike) < AWAY_S + 2
+            # On a busy machine the blow is over a while before the clock is read. An ack of what was published before
+            # the blow would come at once.
+            assert AWAY_S / 2 <= prober.gap_s(strike) < AWAY_S + 2
         finally:
             prober.close()
             responder.kill()
