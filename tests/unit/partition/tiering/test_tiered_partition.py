@@ -164,7 +164,8 @@ async def test_what_a_deposed_leader_uploads_is_an_orphan(tmp_path: Path) -> Non
         assert leader.tiered.image.end_offset >= manifest.end_offset
         count = len(objects(world))
         await asyncio.sleep(0.2)
-        assert len(objects(world)) == count, "it copies the same again and again"
+        # The next leader may still copy a segment of its own, or two; each look of this one would copy one.
+        assert len(objects(world)) - count < 3, "it copies the same again and again"
         world.deaf.clear()
         await world.spread()
         await until(lambda: set(objects(world)) == _named(leader))
