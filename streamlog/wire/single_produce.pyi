@@ -25,6 +25,9 @@ class SingleProduce:
     records: memoryview
     """A view into the request; not empty."""
 
+    def release_records(self) -> None:
+        """They are written: the answer may wait for long, and must not keep the request in memory meanwhile."""
+
     def encode_answer(self, base_offset: int, log_start_offset: int, append_time_ms: int) -> bytes:
         """The whole frame that tells of success, without a throttle time."""
 

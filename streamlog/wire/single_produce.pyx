@@ -34,6 +34,9 @@ cdef class SingleProduce:
     cdef readonly int partition
     cdef readonly object records
 
+    def release_records(self):
+        self.records = memoryview(b"")
+
     def encode_answer(self, int64_t base_offset, int64_t log_start_offset, int64_t append_time_ms):
         cdef bint flexible = self.version >= FLEXIBLE_FROM
         cdef const char* topic

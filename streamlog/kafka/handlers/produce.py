@@ -190,12 +190,11 @@ class DelayedSingleProduce:
 
     __slots__ = (
         "_asked", "_base_offset", "_nodes", "_partition", "_refused", "_timer", "append_time_ms", "is_due",
-        "throttle_ms", "wake",
+        "wake",
     )  # fmt: skip
 
     def __init__(self, asked: SingleProduce, partition: Partition) -> None:
         self.wake: Callable[[], None] = _nobody
-        self.throttle_ms = 0
         self.is_due = False
         self.append_time_ms: int | None = None
         self._asked = asked
@@ -231,24 +230,13 @@ class DelayedSingleProduce:
 
     def frame(self) -> bytes:
         asked, refused = self._asked, self._refused
-        if refused is None and not self.throttle_ms:
+        if refused is None:
             append_time_ms = NO_TIME if self.append_time_ms is None else self.append_time_ms
             return asked.encode_answer(
                 self._base_offset, self._partition.log_start_offset, append_time_ms
             )
-        result = refused or ProduceResult(
-            asked.partition,
-            base_offset=self._base_offset,
-            log_start_offset=self._partition.log_start_offset,
-        )
         header = encode_response_header(APIS[PRODUCE], asked.version, asked.correlation_id)
-        return encode_response(
-            header,
-            [(asked.topic, [result])],
-            asked.version,
-            throttle_ms=self.throttle_ms,
-            nodes=self._nodes,
-        )
+        return encode_response(header, [(asked.topic, [refused])], asked.version, nodes=self._nodes)
 
     def _refuse(self, say: Callable[[PartitionProduce], None]) -> None:
         if self.is_due:
@@ -431,6 +419,7 @@ def produce_single(
         answer.failed_for_another(error, target.image)
     except StreamlogError as error:
         answer.failed(error)
+    asked.release_records()
     answer.wait_at_most(min(asked.timeout_ms, context.settings.idle_timeout_ms))
     return answer
 

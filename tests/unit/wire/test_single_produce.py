@@ -178,4 +178,6 @@ def test_it_answers_as_python_does(
     )
     header = encode_response_header(API, version, found.correlation_id)
     wanted = produce.encode_response(header, [(found.topic, [result])], version)
+    found.release_records()
+    assert not found.records
     assert found.encode_answer(base_offset, log_start_offset, append_time_ms) == wanted
