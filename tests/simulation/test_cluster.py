@@ -36,7 +36,7 @@ from tests.simulation.cluster.share_groups import (
     ShareLeadersEnd,
     ShareLeadersLate,
 )
-from tests.simulation.cluster.sources import FedLeadersEnd, SourcesWorld
+from tests.simulation.cluster.sources import FedLeadersEnd, FeedsRestart, SourcesWorld
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     ControllersForget,
@@ -100,6 +100,7 @@ SWARMS = [
     pytest.param(RollupsAreRepeated, range(2), id="rollups-are-repeated"),
     pytest.param(SourcesWorld, range(3, 5), id="sources-and-mirrors"),
     pytest.param(FedLeadersEnd, range(4), id="leaders-end-that-take-from-others"),
+    pytest.param(FeedsRestart, range(4), id="feeds-restart"),
     pytest.param(TransactionsWorld, range(4), id="transactions"),
     pytest.param(ZombiesReturn, range(2), id="zombies-return"),
     pytest.param(MarkersAreCut, range(2), id="markers-are-cut"),

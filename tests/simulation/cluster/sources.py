@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
@@ -20,7 +21,9 @@ from streamlog.jetstream.mirroring import (
 from streamlog.jetstream.mirroring.origin_batches import identity_of
 from streamlog.jetstream.mirroring.origin_feeds import CLOCKS_MS
 from streamlog.log.log import PartitionLog
+from streamlog.metadata.commands import AlterStream
 from streamlog.metadata.image.metadata_image import StreamImage
+from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.origin_circles import all_origins
 from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -351,6 +354,39 @@ class GapsAreCut(FedLeadersEnd):
 
     def _is_behind(self, partition: Partition) -> bool:
         return bool(partition.config.mirror) and super()._is_behind(partition)
+
+
+class FeedsRestart(SourcesWorld):
+    """An operator makes streams read-only for a moment, so that their feeds end and begin; meanwhile others purge
+    them.
+    """
+
+    def always(self) -> list[Kind]:
+        return [self._restart_a_feed, self._restart_a_feed]
+
+    def faults(self) -> list[Kind]:
+        return [self._act_late, self._restart_a_feed]
+
+    def _restart_a_feed(self) -> None:
+        fed = sorted(name for name, it in self._known.items() if it.config.sources)
+        if not fed:
+            return
+        rng, name = self.rng, self.rng.choice(fed)
+        for readonly in (True, False):
+            delay_us = rng.randint(0, 50_000)
+            for _ in range(5):
+                self.events.after(delay_us + rng.randint(0, 30_000), self._purge)
+            self.events.after(delay_us, partial(self._be_readonly, name, readonly))
+
+    def _be_readonly(self, name: str, readonly: bool) -> None:
+        change = SettingChange(setting="readonly", text=str(readonly).lower())
+        self._ask(AlterStream(name=name, changes=(change,)))
+
+    def _undo(self) -> None:
+        super()._undo()
+        for stream in self.observer.newest.streams.values():
+            if stream.config.readonly:
+                self._be_readonly(stream.name, False)
 
 
 def taking(origin: StreamOrigin) -> Callable[[str], str | None]:

@@ -398,15 +398,15 @@ class SwarmWorld(ClusterWorld):
     def _is_well(self) -> bool:
         if not self._ends:
             self._ends = True
-            self._end_drains()
+            self._undo()
         return super()._is_well()
 
-    def _end_drains(self) -> None:
-        """All of them: streams that are to be there need all nodes."""
+    def _undo(self) -> None:
+        """What operators have begun, until it has ended: streams that are to be there need all nodes."""
         for node in self.observer.newest.nodes.values():
             if node.draining:
                 self._ask(DrainNode(node_id=node.node_id, undo=True))
-        self.events.after(ENSURE_US, self._end_drains)
+        self.events.after(ENSURE_US, self._undo)
 
 
 class AlternatingWorld(SwarmWorld):
