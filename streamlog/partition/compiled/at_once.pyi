@@ -87,5 +87,5 @@ class PartitionEnd:
     ) -> int:
         """The same for a batch that a producer sent, which is checked and not numbered: of ``count``
         records, the latest of ``timestamp_ms``. It is kept as it is, but for its base offset and
-        leader epoch.
+        leader epoch. Those who watch the commit are told before this returns, too.
         """

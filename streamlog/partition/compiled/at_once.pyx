@@ -75,8 +75,8 @@ cdef class PartitionEnd:
         cdef StateEnd state = self.state
         cdef int64_t base_offset
         cdef Py_ssize_t count = run.count
-        if self._has_to_wait():
-            return -1
+        if self._commit_watchers or self._has_to_wait():
+            return -1  # with watchers the commit has its turn: none of them is told anything during this call
         started = perf_counter()
         appended_ms = time_ns() // 1_000_000 if now_ms is None else now_ms
         try:
@@ -88,7 +88,9 @@ cdef class PartitionEnd:
         return base_offset
 
     def append_produced_at_once(self, data, int64_t count, int64_t timestamp_ms):
-        """Append what a producer sent as it is, but for its base offset and leader epoch. As ``append_at_once``."""
+        """Append what a producer sent as it is, but for its base offset and leader epoch. As ``append_at_once``; but
+        watchers of the commit are told before it returns.
+        """
         cdef StateEnd state = self.state
         cdef LogEnd log = self._log
         cdef int64_t base_offset = log.log_end_offset
@@ -120,12 +122,13 @@ cdef class PartitionEnd:
             raise
         state.appended_bytes = len(batch)
         self._committed(count, started)
+        if self._commit_watchers:
+            self._tell_commit_watchers()
         return base_offset
 
     cdef bint _has_to_wait(self):
         """What is appended is committed by being written where this leader is alone in sync, no sync is waited for and
-        nothing waits that came before: ``settle``, in its turn, could find nothing else. Where anybody watches, the
-        commit has its turn, so that none of them is told anything during this call.
+        nothing waits that came before: ``settle``, in its turn, could find nothing else.
         """
         cdef StateEnd state = self.state
         cdef LogEnd log = self._log
@@ -135,7 +138,6 @@ cdef class PartitionEnd:
             or state.sync == "commit"
             or state.pending
             or state.starts
-            or self._commit_watchers
             or self._waiting
             or self._is_carrying_out
             or state.high_watermark != log.log_end_offset
@@ -143,6 +145,17 @@ cdef class PartitionEnd:
             or progress._short
             or log.erasures._pending
         )
+
+    cdef _tell_commit_watchers(self):
+        """As ``carry_out`` does."""
+        self._is_carrying_out = True
+        try:
+            for watcher, once in tuple(self._commit_watchers.items()):
+                if once:  # before it is called: no other is lost if it raises
+                    self._commit_watchers.pop(watcher, None)
+                watcher()
+        finally:
+            self._is_carrying_out = False
 
     cdef _committed(self, int64_t count, double started):
         """So many records were appended."""

@@ -276,6 +276,23 @@ async def test_where_there_is_more_to_a_batch_nothing_is_done_at_once(
         assert partition.log_end_offset == 0
 
 
+async def test_watchers_of_the_commit_hear_of_what_is_produced_at_once(world: World) -> None:
+    async with world.node(sync="os") as registry:
+        await world.create("s")
+        partition, seen = registry.partition(tp("s")), list[tuple[str, int]]()
+
+        def first() -> None:
+            seen.append(("first", partition.high_watermark))
+            assert partition.produce_at_once(produced(b"within")) == NOT_AT_ONCE
+
+        partition.add_watcher(first, once=True)
+        partition.add_watcher(lambda: seen.append(("second", partition.high_watermark)))
+        assert partition.produce_at_once(produced(b"a")) == 0
+        assert seen == [("first", 1), ("second", 1)]
+        assert partition.produce_at_once(produced(b"b")) == 1
+        assert seen[2:] == [("second", 2)]
+
+
 async def test_what_is_produced_does_not_overtake(world: World) -> None:
     async with world.node(sync="os") as registry:
         await world.create("s")
