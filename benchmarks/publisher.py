@@ -47,7 +47,7 @@ WARM_UP_SHARE = 50
 
 MODES = ("acked", "fenced", "unacked", "headed", "core", "latency", "paced")
 
-_REPLY = re.compile(rb"MSG _INBOX\.b\.(\d+) ")
+_REPLY = re.compile(rb"MSG _INBOX\.\w+\.(\d+) ")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,12 @@ class Load:
     """Above 1: a number below it, by chance, ends each message's subject."""
     distinct: bool = False
     """Each of 50,000 messages in a row has another payload, where otherwise all have the same."""
+    inbox: str = "b"
+    """Acks come to subjects below it; another one for each publisher of a server."""
+
+    @property
+    def replies(self) -> str:
+        return f"_INBOX.{self.inbox}.*"
 
 
 def payload(size: int, seed: int) -> bytes:
@@ -91,7 +97,7 @@ def writes(load: Load, *, acks_per_write: int) -> list[bytes]:
     def line(number: int) -> bytes:
         body = bodies[number % len(bodies)]
         asks = number % CHUNK >= CHUNK - acks_per_write
-        reply = b"_INBOX.b.%06d " % number if asks else b""
+        reply = b"_INBOX.%s.%06d " % (load.inbox.encode(), number) if asks else b""
         subject = load.subject.encode()
         if load.subjects > 1:
             subject += b"%d" % chance.randrange(load.subjects)
@@ -142,7 +148,7 @@ def run_acked(load: Load, *, acks_per_write: int) -> dict[str, float]:
     """Rate from the first write to the last ack."""
     warm_up = replace(load, count=max(CHUNK, load.count // WARM_UP_SHARE // CHUNK * CHUNK))
     with Connection(load.nats) as connection:
-        connection.subscribe("_INBOX.b.*", 1)
+        connection.subscribe(load.replies, 1)
         ring = writes(load, acks_per_write=acks_per_write)
         publish(connection, ring, warm_up, acks_per_write)
         start = time.perf_counter()
@@ -164,7 +170,7 @@ def run_headed(load: Load, kind: str) -> dict[str, float]:
     ring = [b"".join(built[i : i + CHUNK]) for i in range(0, messages, CHUNK)]
     mark = headed.ENVELOPE_MAGIC if kind == "envelope" else b"}"
     with Connection(load.nats) as connection:
-        connection.subscribe("_INBOX.b.*", 1)
+        connection.subscribe(load.replies, 1)
         first = warm_up.count // CHUNK
         publish(connection, ring[:first], warm_up, CHUNK, mark)
         start = time.perf_counter()
@@ -208,7 +214,7 @@ def run_paced(load: Load, rate: int) -> dict[str, float]:
     """
     answers = refused = sent = 0
     with Connection(load.nats) as connection:
-        connection.subscribe("_INBOX.b.*", 1)
+        connection.subscribe(load.replies, 1)
         ring, buffer = writes(load, acks_per_write=CHUNK), connection.buffer
         start = time.perf_counter()
         while answers < load.count:
@@ -253,14 +259,14 @@ def run_core(load: Load) -> dict[str, float]:
 def run_latency(load: Load, rate: int) -> dict[str, float]:
     """Send on a fixed schedule, whatever comes back; latency counts from when a message was due."""
     lines = [
-        b"PUB %s _INBOX.b.%07d %d\r\n%s\r\n"
-        % (load.subject.encode(), i, load.size, payload(load.size, 1))
+        b"PUB %s _INBOX.%s.%07d %d\r\n%s\r\n"
+        % (load.subject.encode(), load.inbox.encode(), i, load.size, payload(load.size, 1))
         for i in range(load.count)
     ]
     due = [0.0] * load.count
     latencies: list[float] = []
     with Connection(load.nats) as connection:
-        connection.subscribe("_INBOX.b.*", 1)
+        connection.subscribe(load.replies, 1)
         tail, sent, start = b"", 0, time.perf_counter() + 0.05
         while len(latencies) < load.count:
             now = time.perf_counter()
@@ -299,6 +305,7 @@ def main() -> int:
     parser.add_argument("--subject", default="bench.a")
     parser.add_argument("--subjects", type=int, default=1, help="so many, by a number at the end")
     parser.add_argument("--distinct", action="store_true", help="payloads of their own")
+    parser.add_argument("--inbox", default="b", help="where acks come to, for publishers together")
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--in-flight", type=int, default=4000)
@@ -315,6 +322,7 @@ def main() -> int:
         options.in_flight,
         options.subjects,
         options.distinct,
+        options.inbox,
     )
     try:
         match options.mode:

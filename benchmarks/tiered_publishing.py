@@ -1,6 +1,7 @@
 """What tiered storage costs publishers and readers of the newest: ``python -m benchmarks.tiered_publishing``.
 
-One node with a NATS port, and a local folder as its object store. Acknowledged messages of 1 KiB come
+One node with a NATS port, and a folder in memory as its object store: a store is another machine, whose disk is
+not this one's. Acknowledged messages of 1 KiB come
 first as fast as they can, into a stream that is not tiered; then at half of that rate,
 
 - *alone*: into such a stream again;
@@ -44,6 +45,7 @@ PROBES_PER_S: Final = 100
 MIB: Final = 1024 * 1024
 SEGMENT_BYTES: Final = 64 * MIB
 BACKLOG_BYTES: Final = 4096 * MIB
+MEMORY: Final = "/dev/shm"
 TIERED: Final = {
     "streamlog.tiered": "true",
     "streamlog.local_retention_bytes": str(2 * SEGMENT_BYTES),
@@ -108,7 +110,7 @@ def probing(side: Port, name: str, seconds: float, found: Found) -> Iterator[Non
     command = [
         sys.executable, "-m", "benchmarks.publisher", "latency", "--nats", side.nats,
         "--subject", f"{name}.a", "--count", str(int(seconds * PROBES_PER_S) // 200 * 200),
-        "--rate", str(PROBES_PER_S), "--size", "100",
+        "--rate", str(PROBES_PER_S), "--size", "100", "--inbox", "probe",
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     yield
@@ -184,10 +186,10 @@ def until(condition: Callable[[], bool], timeout_s: float = 300) -> None:
         time.sleep(0.2)
 
 
-def run_round(folder: Path, phases: dict[str, Found]) -> None:
+def run_round(folder: Path, store: Path, phases: dict[str, Found]) -> None:
     side = Port(
         folder / "node",
-        STREAMLOG_TIER__URL=(folder / "store").as_uri(),
+        STREAMLOG_TIER__URL=store.as_uri(),
         STREAMLOG_TIER__INTERVAL_MS="200",
         STREAMLOG_LOG__RETENTION_CHECK_MS="200",
     )
@@ -223,8 +225,11 @@ def main(rounds: int) -> None:
     )
     phases = {name: Found() for name in names}
     for _ in range(rounds):
-        with tempfile.TemporaryDirectory(prefix="tiered-publishing-") as directory:
-            run_round(Path(directory), phases)
+        with (
+            tempfile.TemporaryDirectory(prefix="tiered-publishing-") as directory,
+            tempfile.TemporaryDirectory(prefix="tiered-publishing-", dir=MEMORY) as store,
+        ):
+            run_round(Path(directory), Path(store), phases)
     for name, it in phases.items():
         told = [f"{statistics.median(it.rates) / 1000:,.0f} k/s"]
         told += [f"({min(it.rates) / 1000:,.0f}-{max(it.rates) / 1000:,.0f})"]
