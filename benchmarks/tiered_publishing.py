@@ -9,7 +9,9 @@ first as fast as they can, into a stream that is not tiered; then at half of tha
   store as soon as it is closed, and so does a backlog of BACKLOG_BYTES that another stream had before
   it was tiered;
 - *while a reader is cold*: the same, and a Kafka consumer reads the backlog from its beginning, out of
-  the store.
+  the store, as fast as it can.
+
+The last is done at a tenth of the rate, too. ``STREAMLOG_TIER__BANDWIDTH_BYTES_PER_S`` limits what goes up.
 
 Another program publishes PROBES_PER_S messages a second meanwhile, and times their acks. The rate, the
 probes' median and 99th percentile, the processor time of the node, and what went up are reported for
@@ -212,6 +214,12 @@ def run_round(folder: Path, store: Path, phases: dict[str, Found]) -> None:
         found = phases["half, while a reader is cold"]
         with reading(side, "backlog", found):
             phase(side, "tiered2", rate, found)
+        until(lambda: metric(side, "streamlog_tier_lag_segments") < 2)
+        create(side, "little", {})
+        phase(side, "little", rate // 5, phases["a tenth, alone"])
+        found = phases["a tenth, while a reader is cold"]
+        with reading(side, "backlog", found):
+            phase(side, "little", rate // 5, found)
     finally:
         side.stop()
 
@@ -222,6 +230,8 @@ def main(rounds: int) -> None:
         "half, alone",
         "half, while segments go up",
         "half, while a reader is cold",
+        "a tenth, alone",
+        "a tenth, while a reader is cold",
     )
     phases = {name: Found() for name in names}
     for _ in range(rounds):

@@ -17,13 +17,15 @@ second attempt finds the object of the first one. Therefore the content is compa
 ObjectExists is raised.
 
 obstore works in threads of its own, without Python's lock. What this package does with bytes
-(reading files, checksums, writing files) runs in ``WORKERS`` threads through ``run``.
+(reading files, checksums, writing files) runs in ``WORKERS`` threads through ``run``. In a node all of
+these give way to the event loop (``give_way``): what is copied can wait, publishers cannot.
 """
 
 import asyncio
 import os
 import random
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -58,6 +60,9 @@ CHUNK_BYTES: Final = 8 * MIB
 """Of what is read, sent and checked at once. S3 wants parts of at least 5 MiB."""
 WORKERS: Final = 2
 """Threads for files and checksums. They are faster than any store."""
+NICENESS: Final = 10
+"""Of threads that give way, above the process's own: a tenth of the processor time that others have, where there is too little for all."""
+NICENESS_MAX: Final = 19
 DELETED_MAX: Final = 1000
 """Objects that one request deletes."""
 PART_TRIES: Final = 4
@@ -166,6 +171,14 @@ class ObjectStore:
         self._reads = asyncio.Semaphore(self.limits.reads_max)
         self._up = Throttle(self.limits.upload_bytes_per_s)
         self._down = Throttle(self.limits.download_bytes_per_s)
+
+    async def give_way(self) -> None:
+        """The threads that move bytes have a lower priority than the event loop from now on. obstore's threads, which
+        all stores of a process share, take theirs from the first one that asks for something: nothing must have been
+        asked before.
+        """
+        both_began = threading.Barrier(WORKERS)
+        await asyncio.gather(*(self.run(_give_way, both_began) for _ in range(WORKERS)))
 
     def close(self) -> None:
         """Let the threads end. Requests that are under way are the callers' to cancel."""
@@ -548,6 +561,18 @@ def check_url(url: str) -> None:
         raise ConfigError("tier.url", f"{url!r} is not an absolute path", "name file:///folder")
     if parts.scheme not in ("file", "memory") and not parts.netloc:
         raise ConfigError("tier.url", f"{url!r} names no bucket", f"name {parts.scheme}://bucket")
+
+
+def _give_way(both_began: threading.Barrier) -> None:
+    """Each thread has its own priority on Linux, and those that it starts inherit it."""
+    import obstore
+    from obstore.store import MemoryStore
+
+    thread = threading.get_native_id()
+    niceness = os.getpriority(os.PRIO_PROCESS, thread) + NICENESS
+    os.setpriority(os.PRIO_PROCESS, thread, min(niceness, NICENESS_MAX))
+    obstore.list(MemoryStore()).collect()  # its threads begin
+    both_began.wait()
 
 
 def _backend(url: str, endpoint: str | None, limits: StoreLimits, *, tries: int) -> "Backend":

@@ -1,12 +1,15 @@
 """What is wrong with a URL, and what is missing, is told before anything is sent."""
 
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from streamlog.errors import ConfigError, ObjectExists, ObjectNotFound
-from streamlog.tier.object_store import ObjectStore, check_url
+from streamlog.tier.object_store import NICENESS, NICENESS_MAX, ObjectStore, check_url
 
 
 @pytest.mark.parametrize(
@@ -61,3 +64,34 @@ async def test_each_store_keeps_the_contract(tmp_path: Path, kind: str) -> None:
     with pytest.raises(ObjectNotFound):
         await store.read("a/b")
     store.close()
+
+
+NICENESS_OF_THREADS = """
+import asyncio, os, sys
+from streamlog.tier.object_store import ObjectStore
+
+def niceness(thread):
+    return int(open(f"/proc/self/task/{thread}/stat").read().rpartition(")")[2].split()[16])
+
+async def main():
+    store = ObjectStore(sys.argv[1])
+    await store.give_way()
+    await store.replace("a", b"a" * 1000)
+    print(sorted(niceness(it) for it in os.listdir("/proc/self/task") if int(it) != os.getpid()))
+    print(niceness(os.getpid()))
+    store.close()
+
+asyncio.run(main())
+"""
+
+
+def test_what_moves_bytes_gives_way_to_the_event_loop(tmp_path: Path) -> None:
+    """In a process of its own: what obstore's threads are like is settled by the first request."""
+    command = [sys.executable, "-c", NICENESS_OF_THREADS, tmp_path.as_uri()]
+    threads, loop = subprocess.run(
+        command, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    found = set(json.loads(threads))
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert found == {min(NICENESS_MAX, own + NICENESS)}
+    assert int(loop) == own

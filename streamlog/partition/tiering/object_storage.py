@@ -1,9 +1,9 @@
 """The object store and the local cache of a node, as its partitions use them."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from streamlog.config import TierSection
@@ -15,6 +15,8 @@ from streamlog.tier.object_layout import ManifestVersion, PartitionPrefix, Strea
 from streamlog.tier.object_store import ObjectStore, StoreLimits
 from streamlog.tier.segment_cache import CachedSegment, SegmentCache
 from streamlog.tier.segment_object import SealedFiles, read_parts, upload_segment
+
+T = TypeVar("T")
 
 CACHE_FOLDER: Final = "tier-cache"
 """In ``node.data_dir``."""
@@ -43,6 +45,7 @@ class ObjectStorage:
 
     async def open(self, group: asyncio.TaskGroup) -> None:
         """Its tasks run in ``group``. Raises StorageFailed and its kin."""
+        await self.store.give_way()
         await self.cache.open(group)
 
     async def close(self) -> None:
@@ -76,6 +79,9 @@ class ObjectStorage:
         return (await read_parts(self.store, place, segment))[name]
 
     # Uploads
+
+    async def run(self, call: Callable[[], T]) -> T:
+        return await self.store.run(call)
 
     async def upload(
         self, place: PartitionPrefix, files: SealedFiles, *, leader_epoch: int, upload_id: UUID

@@ -21,7 +21,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from streamlog.clock import wall_ms
@@ -54,6 +54,8 @@ from streamlog.tier.object_layout import PartitionPrefix, StreamPrefix
 from streamlog.tier.segment_object import SealedFiles
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 NOT_TIERED: Final = Condition(
     "SL-0234",
@@ -93,6 +95,9 @@ class TierUploads(TierStorage, Protocol):
 
     async def open(self, group: asyncio.TaskGroup) -> None: ...
     async def close(self) -> None: ...
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Blocking work, in a thread that gives way to publishers."""
 
     async def upload(
         self, place: PartitionPrefix, files: SealedFiles, *, leader_epoch: int, upload_id: UUID
@@ -482,7 +487,7 @@ class TierManager:
         ):
             return await self._name(partition, work, manifest, known[1])
         try:
-            ready = await asyncio.to_thread(
+            ready = await storage.run(
                 lambda: make_ready(
                     segment, start=start, epochs=epochs, transactions=transactions, disk=self._disk
                 )
@@ -496,7 +501,7 @@ class TierManager:
             )
         finally:
             if ready.temporary:
-                await asyncio.to_thread(self._remove_files, ready)
+                await storage.run(lambda: self._remove_files(ready))
         self._metrics.tier_uploads.inc()
         self._metrics.tier_uploaded_bytes.inc(tiered.size_bytes)
         if partition.leader_epoch != epoch:

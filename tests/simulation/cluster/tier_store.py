@@ -4,8 +4,8 @@ shows old lists. What is in it outlives every node.
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 from uuid import UUID
 
 from crc32c import crc32c
@@ -26,6 +26,8 @@ from streamlog.tier.object_layout import (
 from streamlog.tier.segment_object import SealedFiles
 from tests.simulation.cluster.host import Host
 from tests.simulation.disk import SimDisk
+
+T = TypeVar("T")
 
 CACHE = "/tier-cache"
 
@@ -132,6 +134,9 @@ class SimTierStorage:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+    async def run(self, call: Callable[[], T]) -> T:
+        return await asyncio.to_thread(call)
 
     async def read_manifest(self, place: PartitionPrefix, version: ManifestVersion) -> TierManifest:
         path = place.manifest(version)
