@@ -34,14 +34,14 @@ class StoredPartition:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlacedRange:
     """Offsets that are read in one place."""
 
     range: PartitionRange
     is_stored: bool
 
 
-class _Stretch(NamedTuple):
+class _StoredStretch(NamedTuple):
     """What a range touches of a segment, in bytes, about."""
 
     segment: TieredSegment
@@ -61,7 +61,7 @@ def with_segments(range_: PartitionRange, there: StoredPartition | None) -> Part
     return replace(range_, stored=StoredSegments(there.prefix, start, found) if found else None)
 
 
-def parts(range_: PartitionRange) -> Iterator[Part]:
+def parts(range_: PartitionRange) -> Iterator[PlacedRange]:
     """What is read where, in the order of the offsets; each offset is in one of them, and none is empty."""
     start, end, stored = range_.start_offset, range_.end_offset, range_.stored
     bounds = [start, start, end]
@@ -73,7 +73,7 @@ def parts(range_: PartitionRange) -> Iterator[Part]:
         if first < stop:
             within = stored if is_stored else None
             part = replace(range_, start_offset=first, end_offset=stop, stored=within)
-            yield Part(part, is_stored and within is not None)
+            yield PlacedRange(part, is_stored and within is not None)
 
 
 def stored_end(range_: PartitionRange) -> int:
@@ -105,7 +105,7 @@ def cut(range_: PartitionRange, piece_bytes: int, batch_ends: BatchEnds) -> list
     return [_narrowed(it) for it in pieces]
 
 
-def _boundary(stretch: _Stretch, into: int, piece_bytes: int, batch_ends: BatchEnds) -> int:
+def _boundary(stretch: _StoredStretch, into: int, piece_bytes: int, batch_ends: BatchEnds) -> int:
     """Where to part ``into`` bytes of what is touched of a segment; its beginning where it is small."""
     segment, position = stretch.segment, stretch.position + into
     if into <= 0 or segment.size_bytes * SMALL_FACTOR <= piece_bytes:
@@ -135,16 +135,16 @@ def _between(
     return tuple(it for it in segments if it.base_offset < end and it.end_offset > start)
 
 
-def _stretches(range_: PartitionRange) -> list[_Stretch]:
+def _stretches(range_: PartitionRange) -> list[_StoredStretch]:
     """Of the segments in the store that the range touches."""
-    found: list[_Stretch] = []
+    found: list[_StoredStretch] = []
     for part in parts(range_):
         if part.is_stored and part.range.stored is not None:
             start, end = part.range.start_offset, part.range.end_offset
             for it in _between(part.range.stored.segments, start, end):
                 first, stop = max(start, it.base_offset), min(end, it.end_offset)
                 begin, finish = _position(it, first), _position(it, stop)
-                found.append(_Stretch(it, begin, finish - begin))
+                found.append(_StoredStretch(it, begin, finish - begin))
     return found
 
 
