@@ -466,13 +466,13 @@ class NotLetIn(NodeUnreachable):
 class ObjectStoreUnavailable(Unavailable):
     """The object store of tiered storage does not answer, or with an error that may pass."""
 
-    remedy = "see whether tier.url is reachable from this node; docs/tiered-storage.md"
+    remedy = "see whether the store (tier.url) is reachable from here; docs/tiered-storage.md"
 
 
 class ObjectStoreDenied(ObjectStoreUnavailable):
     """The object store refuses this node's credentials, or it has no such bucket."""
 
-    remedy = "check the bucket of tier.url and the node's credentials; docs/tiered-storage.md"
+    remedy = "check the bucket (tier.url) and the credentials here; docs/tiered-storage.md"
 
 
 class BlockNotReady(Unavailable):

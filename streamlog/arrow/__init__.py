@@ -5,7 +5,8 @@
     reader = streamlog.arrow.read("flights", servers="node-1:9092")   # a pyarrow.RecordBatchReader
 
 A read: ``stream_read`` checks the arguments; ``options`` has what was asked for. ``location`` lists the
-partitions, either of ``files`` (a folder or an object store) or of ``servers``. ``offset_ranges`` fixes the range of
+partitions, either of ``files`` (a folder or a URL of one) or of ``servers``; ``store`` reads what tiered storage has
+from its objects, and the rest from ``servers``. ``offset_ranges`` fixes the range of
 offsets to read of each partition, once, and never past the high watermark; ``filters`` makes the ranges smaller.
 ``range_reader`` feeds record batches to the decoder of ``streamlog.record`` and yields Arrow record batches;
 ``filters`` leaves out what does not match; ``data_loss`` reports rows that are missing.

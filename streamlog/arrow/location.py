@@ -9,6 +9,23 @@ from streamlog.arrow.options.read_options import OptionNames
 from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.errors import ConfigError, PartitionNotFound, StreamNotFound
 from streamlog.model import TopicPartition
+from streamlog.tier.manifest import TieredSegment
+from streamlog.tier.object_layout import PartitionPrefix
+
+
+@dataclass(frozen=True)
+class StoredSegments:
+    """Segments in the object store, of which a range is read as far as they reach."""
+
+    prefix: PartitionPrefix
+    start_offset: int
+    """The log started there when the read was planned; the first segment may begin below."""
+    segments: tuple[TieredSegment, ...]
+    """One or more, without a hole."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.segments[-1].end_offset
 
 
 @dataclass(frozen=True)
@@ -22,6 +39,8 @@ class PartitionRange:
     """
     start_offset: int
     end_offset: int
+    stored: StoredSegments | None = None
+    """None: nothing of it is in an object store, or that is not asked."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,9 @@ class Location(Protocol):
         """Each range at batch boundaries in pieces of about ``bytes_max`` or less, ``tasks_min`` or
         more of them in all; fewer where there are fewer batches. Empty ranges are left out.
         """
+
+    def placed(self, ranges: Iterable[PartitionRange]) -> list[PartitionRange]:
+        """The same ranges, each with where it is read."""
 
     def __enter__(self) -> Self: ...
     def __exit__(

@@ -1,4 +1,4 @@
-"""The readers of the two places where streams lie: nodes, asked by sockets; and segment files.
+"""The readers of the places where streams lie: nodes, asked by sockets; segment files; and objects of tiered storage.
 
 Each is imported when it is used: reading files needs no client.
 """
@@ -18,6 +18,10 @@ def open_location(options: ReadOptions) -> Location:
         from streamlog.arrow.files.stream_folder import FolderLocation
 
         return FolderLocation(options.path, options.keys)
+    if options.store is not None:
+        from streamlog.arrow.store.tiered_location import TieredLocation
+
+        return TieredLocation(options)
     from streamlog.arrow.servers.cluster_location import ClusterLocation
 
     return ClusterLocation(options)
@@ -31,6 +35,10 @@ def rows_of(
         from streamlog.arrow.files.file_reader import FileReader
 
         yield from FileReader(range_, options, schema).read()
+    elif range_.stored is not None:
+        from streamlog.arrow.store.tiered_reader import TieredReader
+
+        yield from TieredReader(range_, options, schema).read()
     else:
         from streamlog.arrow.servers.fetch_reader import FetchReader
 

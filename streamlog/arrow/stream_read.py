@@ -31,6 +31,7 @@ from streamlog.arrow.options.read_options import (
     ReadOptions,
 )
 from streamlog.arrow.options.security_files import SecurityFiles
+from streamlog.arrow.options.store_options import StoreOptions
 from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.arrow.range_reader import open_location, rows_of
 from streamlog.errors import ConfigError
@@ -58,6 +59,8 @@ def read(
     *,
     servers: str | None = None,
     path: str | os.PathLike[str] | None = None,
+    store: str | None = None,
+    store_endpoint: str | None = None,
     columns: Sequence[str] | None = None,
     partitions: Iterable[int] | None = None,
     start: Bound = "earliest",
@@ -76,8 +79,9 @@ def read(
     """The committed records of a stream as a ``pyarrow.RecordBatchReader``.
 
     One of ``servers`` (``host:port,host:port``) and ``path`` (a node's data folder, its ``streams`` folder, one
-    stream's folder, or a URL of one) is needed. ``columns``: any of those of ``streamlog.record.columns.COLUMNS``, in
-    any order; by default all but ``headers``.
+    stream's folder, or a URL of one) is needed. ``store``, beside ``servers``, is the object store of tiered storage
+    (``tier.url`` of the nodes): what it has is read there. ``store_endpoint``: as ``tier.endpoint``. ``columns``: any
+    of those of ``streamlog.record.columns.COLUMNS``, in any order; by default all but ``headers``.
 
     ``start`` is inclusive, ``end`` exclusive. An offset holds for each partition that is read. A time, which has a time
     zone, stands for the first record of that time or later; a record outside of ``[start, end)`` never comes out.
@@ -85,7 +89,7 @@ def read(
 
     ``fail_on_data_loss``: raise DataLoss if records are gone that were there when ``read`` was called; else go on
     without them, with a warning in the log. ``security``: how to log in to ``servers``. ``encryption_keys``: for
-    ``path``, by their names, where the keys to encrypted streams are.
+    ``path`` and ``store``, by their names, where the keys to encrypted streams are.
 
     Raises ConfigError for what cannot be meant, StreamNotFound, PartitionNotFound, NodeUnreachable and
     AuthenticationFailed at once. Reading raises CorruptBatch, DataLoss, and RequestTimedOut where no node has served a
@@ -98,6 +102,8 @@ def read(
         stream,
         servers=servers,
         path=path,
+        store=store,
+        store_endpoint=store_endpoint,
         columns=columns,
         partitions=partitions,
         start=start,
@@ -176,6 +182,8 @@ def plan(
     *,
     servers: str | None = None,
     path: str | os.PathLike[str] | None = None,
+    store: str | None = None,
+    store_endpoint: str | None = None,
     columns: Sequence[str] | None = None,
     partitions: Iterable[int] | None = None,
     start: Bound = "earliest",
@@ -204,6 +212,7 @@ def plan(
     options = ReadOptions(
         path=_place(servers, path),
         servers=servers,
+        store=_store(servers, store, store_endpoint),
         subscription=StreamSubscription(() if chosen else (stream,), None, chosen),
         starting=starts,
         ending=ends,
@@ -220,11 +229,11 @@ def plan(
             _integer("fetch_retries", fetch_retries, FETCH_RETRIES_MAX, least=0),
         ),
         security=_security(servers, security),
-        keys=_keys(path, encryption_keys),
+        keys=_keys(path, store, encryption_keys),
     )
     row_filter = RowFilter(_subjects(subjects), start_ms, end_ms)
     with open_location(options) as location:
-        ranges = plan_offset_ranges(location, options)
+        ranges = location.placed(plan_offset_ranges(location, options))
     return ReadPlan(tuple(ranges), names, options, row_filter)
 
 
@@ -332,13 +341,29 @@ def _security(
     raise ConfigError("security", problem, "give SecurityFiles(ca_file=..., user=...)")
 
 
+def _store(servers: Any, store: Any, endpoint: Any) -> StoreOptions | None:
+    for name, value in (("store", store), ("store_endpoint", endpoint)):
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(name, f"{value!r} is no text", "write a URL")
+    if store is None:
+        if endpoint is not None:
+            raise ConfigError("store_endpoint", "store is missing", "name its URL, too")
+        return None
+    if servers is None:
+        problem = "the nodes tell what in it counts, so it goes with servers"
+        raise ConfigError("store", problem, "name the nodes, too")
+    return StoreOptions(store, endpoint)
+
+
 def _keys(
-    path: str | os.PathLike[str] | None, encryption_keys: Mapping[str, str] | None
+    path: str | os.PathLike[str] | None,
+    store: str | None,
+    encryption_keys: Mapping[str, str] | None,
 ) -> KeySources:
     if encryption_keys is None:
         return KeySources()
-    if path is None:
-        problem = "nodes decrypt what they send; it is for reading by path"
+    if path is None and store is None:
+        problem = "nodes decrypt what they send; it is for reading by path, and from a store"
         raise ConfigError("encryption_keys", problem, "leave it out")
     return KeySources.of(f"{name}={source}" for name, source in encryption_keys.items())
 

@@ -29,11 +29,6 @@ from streamlog.metadata.image.records import (
 )
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from streamlog.partition.tiering.segment_history import (
-    TRANSACTIONS_PART,
-    SegmentTransactions,
-    decode_transactions,
-)
 from streamlog.record.aborted import without_records
 from streamlog.record.batch import read_header
 from streamlog.tier.manifest import TieredSegment, TierManifest
@@ -41,6 +36,11 @@ from streamlog.tier.manifest_store import ManifestStore
 from streamlog.tier.object_layout import StreamPrefix
 from streamlog.tier.object_store import ObjectStore
 from streamlog.tier.segment_object import download_segment
+from streamlog.tier.segment_transactions import (
+    TRANSACTIONS_PART,
+    SegmentTransactions,
+    decode_transactions,
+)
 
 _END: Final = 2**63 - 1
 

@@ -9,7 +9,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -28,10 +28,12 @@ from streamlog.errors import (
 )
 from streamlog.model import NodeId, TopicPartition
 from streamlog.tls.errors import trouble
-from streamlog.wire import api_messages
+from streamlog.wire import api_messages, registry
 from streamlog.wire import fetch as wire
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.errors import check
 from streamlog.wire.framing import LENGTH_BYTES
+from streamlog.wire.operation_request import command_result, encode_operation, operation_value
 
 CLIENT_ID: Final = "streamlog-spark"
 TIMEOUT_MS: Final = 10_000
@@ -290,6 +292,16 @@ class BlockingCluster:
             except Unavailable as error:
                 problems.append(str(error))
         raise NodeUnreachable("; ".join(problems))
+
+    def operate(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """What comes of an operation of ``control`` that only asks, in JSON's types. Raises NodeUnreachable, and what
+        the operation does.
+        """
+        data = encode_operation(name, arguments)
+        values = {"request_data": data, "request_principal": None, "client_host_address": b""}
+        answer = self.ask_any(registry.ENVELOPE, values)
+        check(answer["error_code"], "the operation")
+        return operation_value(command_result(answer["response_data"]))
 
     def list_offsets(
         self, tps: Iterable[TopicPartition], timestamp: int, *, committed: bool = True

@@ -1,5 +1,4 @@
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -10,7 +9,6 @@ from streamlog.client.retry import Retries
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import MetadataCache, NodeInfo, Steps, TopicInfo, Topology
 from streamlog.errors import (
-    MalformedFrame,
     NodeUnreachable,
     RequestTimedOut,
     StreamlogError,
@@ -19,8 +17,12 @@ from streamlog.errors import (
 from streamlog.model import TopicPartition
 from streamlog.wire import registry
 from streamlog.wire.api_messages import Message
-from streamlog.wire.errors import check, error_named
-from streamlog.wire.operation_request import encode_operation
+from streamlog.wire.errors import check
+from streamlog.wire.operation_request import (
+    command_result,
+    encode_operation,
+    operation_value,
+)
 from streamlog.wire.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP, NOT_FOUND
 
 SILENCE_MS: Final = 5_000
@@ -97,7 +99,7 @@ class Cluster:
             text = f"{error}; whether it was done is not known"
             raise RequestTimedOut(text) from error
         check(answer["error_code"], "the command")
-        return _command_result(answer["response_data"])
+        return command_result(answer["response_data"])
 
     async def operate(
         self, name: str, arguments: Mapping[str, Any], *, timeout_ms: int | None = None
@@ -106,7 +108,7 @@ class Cluster:
         reached, which forwards it. Raises what ``command`` does.
         """
         data = encode_operation(name, arguments)
-        return _value(await self.command(data, timeout_ms=timeout_ms))
+        return operation_value(await self.command(data, timeout_ms=timeout_ms))
 
     async def operate_at(
         self, host: str, port: int, name: str, arguments: Mapping[str, Any], *, timeout_ms: int
@@ -120,7 +122,7 @@ class Cluster:
         async with connection:
             answer = await connection.request(registry.ENVELOPE, values, timeout_ms=timeout_ms)
         check(answer["error_code"], "the operation")
-        return _value(_command_result(answer["response_data"]))
+        return operation_value(command_result(answer["response_data"]))
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -251,22 +253,3 @@ async def with_retries(ask: Callable[[], Awaitable[T]], patience_ms: int, *, abo
         except StreamlogError as error:
             delay_s = retries.delay_s(error, loop.time())
         await asyncio.sleep(delay_s)
-
-
-def _value(answer: dict[str, Any]) -> Any:
-    """Of an operation."""
-    try:
-        return answer["result"]["value"]
-    except (KeyError, TypeError):
-        raise MalformedFrame("the answer to an operation does not decode") from None
-
-
-def _command_result(data: bytes | memoryview | None) -> dict[str, Any]:
-    try:
-        result: dict[str, Any] = json.loads(bytes(data or b""))
-        error = result.get("error")
-    except (ValueError, AttributeError):
-        raise MalformedFrame("the answer to a command does not decode") from None
-    if error is not None:
-        raise error_named(str(error), str(result.get("message", "")))
-    return result

@@ -8,13 +8,14 @@ from uuid import UUID
 
 from streamlog.acl.rules import Operation
 from streamlog.control.leaders.leader_router import States
-from streamlog.control.leaders.partition_state import LeaderPartitionState
+from streamlog.control.leaders.partition_state import LeaderPartitionState, ManifestState
 from streamlog.control.operation import DONE, Operations, operation
 from streamlog.control.service import LOOKED_AT_ONCE
 from streamlog.errors import (
     DeletionDenied,
     InvalidRequest,
     InvalidStreamConfig,
+    NotLeader,
     PartlyDone,
     StreamExists,
     StreamlogError,
@@ -129,6 +130,31 @@ class StreamPage:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionManifest:
+    """Which manifest of a partition counts, and what is in the object store by it."""
+
+    partition: int
+    log_start_offset: int
+    local_log_start_offset: int
+    """What its leader has below is in the store alone."""
+    end_offset: int | None
+    """All from the log start up to there is in the store; None: nothing is."""
+    leader_epoch: int
+    """With ``version`` the name of the manifest."""
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamManifests:
+    """What readers of the object store need, besides its URL and credentials."""
+
+    cluster_id: str
+    """With ``stream_id`` the folder in the store."""
+    stream_id: UUID
+    partitions: tuple[PartitionManifest, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Purged:
     """How many messages were removed."""
 
@@ -189,6 +215,8 @@ def _created(result: CreatedStream) -> StreamDescription:
     return describe(result.stream, {}, created=result.created)
 
 
+MANIFESTS_AT_ONCE: Final = 100
+"""Partitions whose leaders are asked together."""
 TRIMS_AT_ONCE: Final = 100
 """Partitions whose replicas are waited for together."""
 
@@ -457,6 +485,25 @@ class StreamOperations(Operations):
         await self.catch_up()
         stream = self.described(name)
         return (await self._descriptions([stream]))[0]
+
+    @operation("GET /streams/{name}/manifests", about=("name",))
+    async def manifests(self, name: str) -> StreamManifests:
+        """Tell which manifests of a tiered stream count, for readers of the object store.
+
+        The leader of each partition answers for it, and only while its log agrees with the manifest.
+        """
+        stream = await self.find(name)
+        self.described(name)
+        leaders, found = self._service.leaders, list[ManifestState]()
+        for start in range(0, len(stream.partitions), MANIFESTS_AT_ONCE):
+            some = range(start, min(start + MANIFESTS_AT_ONCE, len(stream.partitions)))
+            asked = (leaders.manifest(TopicPartition(name, number)) for number in some)
+            found += await asyncio.gather(*asked)
+        for it in found:
+            if it.stream_id != str(stream.stream_id):
+                raise NotLeader(f"stream {name!r} is being created again")
+        partitions = (PartitionManifest(number, *it[1:]) for number, it in enumerate(found))
+        return StreamManifests(self._service.image.cluster_id, stream.stream_id, tuple(partitions))
 
     async def settings(self, name: str) -> StreamConfig:
         """What a stream is set to. Raises TopicForbidden, StreamNotFound."""

@@ -13,7 +13,7 @@ own checksums for that, which the caller checks before the upload (``Segment.rec
 
 import os
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -167,17 +167,34 @@ async def read_parts(
 
     Raises CorruptObject, ObjectNotFound, ObjectStoreUnavailable.
     """
-    if not segment.parts:
+    return await _read_parts(store, prefix, segment, segment.parts)
+
+
+async def read_part(
+    store: ObjectStore, prefix: PartitionPrefix, segment: TieredSegment, name: str
+) -> bytes:
+    """One of them alone; b"" where there is none of that name. Raises as ``read_parts``."""
+    part = segment.part(name)
+    return b"" if part is None else (await _read_parts(store, prefix, segment, [part]))[name]
+
+
+async def _read_parts(
+    store: ObjectStore,
+    prefix: PartitionPrefix,
+    segment: TieredSegment,
+    parts: Sequence[SegmentPart],
+) -> dict[str, bytes]:
+    """``parts``: those that follow each other."""
+    if not parts:
         return {}
-    path, start = prefix.segment(segment.name), segment.size_bytes
+    path, start, end = prefix.segment(segment.name), parts[0].position, parts[-1].end_position
     problem = ""
     for _ in range(WRONG_CHECKSUM_TRIES):
-        data = await store.read_range(path, start, segment.object_bytes - start)
+        data = await store.read_range(path, start, end - start)
         found = {
-            it.name: bytes(data[it.position - start : it.end_position - start])
-            for it in segment.parts
+            it.name: bytes(data[it.position - start : it.end_position - start]) for it in parts
         }
-        wrong = [it.name for it in segment.parts if crc32c(found[it.name]) != it.crc32c]
+        wrong = [it.name for it in parts if crc32c(found[it.name]) != it.crc32c]
         if not wrong:
             return found
         problem = f"the checksum of its part {wrong[0]} does not fit"
@@ -191,9 +208,9 @@ async def read_blocks(
     checksums: Checksums,
     blocks: range,
     *,
-    into: str,
-) -> None:
-    """Those blocks of the ``.log`` file with one request into a file that is there.
+    into: str | None = None,
+) -> memoryview:
+    """Those blocks of the ``.log`` file with one request; and ``into`` a file that is there.
 
     Raises as ``read_parts``, and StorageFailed and its kin.
     """
@@ -202,14 +219,14 @@ async def read_blocks(
 
     def write_if_right(data: memoryview) -> bool:
         is_right = checksums.fit(data, blocks.start)
-        if is_right:
+        if is_right and into is not None:
             _write_at(into, data, position)
         return is_right
 
     for _ in range(WRONG_CHECKSUM_TRIES):
         data = await store.read_range(path, position, end_position - position)
         if await store.run(write_if_right, data):
-            return
+            return data
     raise _corrupt(store, path, f"the checksum of its bytes from {position} on does not fit")
 
 

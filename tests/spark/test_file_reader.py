@@ -7,7 +7,7 @@ import pytest
 
 from pyspark_streamlog.options.read_options import SourceOptions
 from streamlog.arrow.data_loss import DataLoss
-from streamlog.arrow.files import file_reader
+from streamlog.arrow.files import segment_rows
 from streamlog.arrow.files.file_reader import FileReader
 from streamlog.arrow.location import PartitionRange
 from streamlog.arrow.offset_ranges import plan_offset_ranges
@@ -128,7 +128,7 @@ def test_batches_larger_than_a_read_are_read(
     log: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size in (1, 61, 100, 333):
-        monkeypatch.setattr(file_reader, "CHUNK_BYTES", size)
+        monkeypatch.setattr(segment_rows, "CHUNK_BYTES", size)
         assert read_all(log.path) == expected(0, 60)
 
 

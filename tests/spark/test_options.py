@@ -181,3 +181,51 @@ def test_two_ways_to_name_streams_contradict() -> None:
 def test_every_option_is_known_by_one_spelling() -> None:
     names = [name.lower() for name in NAMES]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fs.s3a.access.key",
+        "fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.session.token",
+        "AWS_ACCESS_KEY_ID",
+        "aws_secret_access_key",
+        "store.accessKey",
+        "fs.azure.account.key.name.dfs.core.windows.net",
+    ],
+)
+def test_credentials_of_a_store_are_told_where_they_belong(name: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        SourceOptions.parse({"servers": "a:1", "store": "s3://b/c", name: "hush"})
+    assert "AWS_ACCESS_KEY_ID and its kin in the environment of driver and executors" in str(
+        found.value
+    )
+    assert "hush" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"store": "s3://key:hush@b/c"}, "store: an option's value is shown"),
+        ({"store": "s3://b/c", "store.endpoint": "http://a:hush@h"}, "store.endpoint: an option's"),
+        ({"store": "ftp://b/c"}, "store: 'ftp://b/c' is not of a known kind; name s3://bucket"),
+        ({"store.endpoint": "http://h"}, "store.endpoint: store is missing"),
+        ({"encryption.keys": "k=env:K"}, "encryption.keys: it belongs to reading by path"),
+        ({"tier.url": "s3://b"}, "did you mean store"),
+    ],
+)
+def test_a_store_that_cannot_be_meant_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        SourceOptions.parse({"servers": "a:1", "subscribe": "s", **options})
+    assert message in str(found.value)
+    assert "hush" not in str(found.value)
+
+
+def test_a_store_goes_with_servers_and_with_keys() -> None:
+    options = {"servers": "a:1", "store": "s3://b/c", "encryption.keys": "k=env:K"}
+    parsed = SourceOptions.parse({**options, "store.endpoint": "http://h:1"})
+    assert parsed.store is not None
+    assert (parsed.store.url, parsed.store.endpoint) == ("s3://b/c", "http://h:1")
+    with pytest.raises(ConfigError, match="store: it belongs to reading from servers"):
+        SourceOptions.parse({"path": "/a", "store": "s3://b/c"})

@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
+from streamlog.arrow.options.store_options import CREDENTIALS
 from streamlog.errors import ConfigError
 
 BOTH: Final = (
@@ -54,10 +55,12 @@ SOCKET: Final = (
     "security.user",
     "security.passwordFile",
     "security.tokenFile",
+    "store",
+    "store.endpoint",
 )
 """Of reading from ``servers``."""
 FILES: Final = ("encryption.keys",)
-"""Of reading by ``path``."""
+"""Of reading by ``path``, or with a ``store``."""
 NAMES: Final = (*BOTH, *BATCH, *STREAM, *SOCKET, *FILES)
 
 ELSEWHERE: Final = {
@@ -66,16 +69,27 @@ ELSEWHERE: Final = {
     "kafkaconsumer.polltimeoutms": "fetchTimeoutMs",
     "fetchoffset.numretries": "fetchRetries",
     "topic": "subscribe",
+    "fs.s3a.endpoint": "store.endpoint",
+    "tier.url": "store",
+    "tier.endpoint": "store.endpoint",
 }
 """What others call them, in lower case."""
 
 _SECRETS: Final = ("password", "secret", "token", "sasl", "credential")
+_STORE_SECRETS: Final = (
+    "access.key", "accesskey", "access_key", "secret.key", "secretkey", "secret_key", "session.token", "sessiontoken",
+    "session_token", "account.key", "accountkey", "account_key", "aws", "fs.s3", "fs.azure", "fs.gs",
+)  # fmt: skip
+"""What keys to object stores are called."""
 
 
-def check_names(names: Iterable[str], *, streaming: bool, from_servers: bool) -> None:
+def check_names(
+    names: Iterable[str], *, streaming: bool, from_servers: bool, from_store: bool
+) -> None:
     """``names`` in lower case. Raises ConfigError for the first that has no business here."""
     misplaced = {name.lower(): name for name in (BATCH if streaming else STREAM)}
-    elsewhere = {name.lower(): name for name in (FILES if from_servers else SOCKET)}
+    apart = SOCKET if not from_servers else () if from_store else FILES
+    elsewhere = {name.lower(): name for name in apart}
     where = "reading by path" if from_servers else "reading from servers"
     known = {name.lower() for name in NAMES}
     for name in names:
@@ -90,8 +104,10 @@ def check_names(names: Iterable[str], *, streaming: bool, from_servers: bool) ->
 
 def unknown_option(name: str, names: Iterable[str]) -> ConfigError:
     """What to say of a name, in lower case, that is none of ``names``."""
+    problem = "an option's value is shown in plans and event logs, so no secret may be one"
+    if name not in ELSEWHERE and any(word in name for word in _STORE_SECRETS):
+        return ConfigError(name, problem, f"for an object store, {CREDENTIALS}")
     if any(word in name for word in _SECRETS):
-        problem = "an option's value is shown in plans and event logs, so no secret may be one"
         return ConfigError(name, problem, "name a file: security.passwordFile")
     by_lower = {known.lower(): known for known in names}
     near = [ELSEWHERE.get(name, "").lower(), *difflib.get_close_matches(name, by_lower, 1, 0.7)]

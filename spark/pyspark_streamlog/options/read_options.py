@@ -28,6 +28,7 @@ from streamlog.arrow.options.read_options import (
     ReadOptions,
     Times,
 )
+from streamlog.arrow.options.store_options import StoreOptions
 from streamlog.errors import ConfigError
 from streamlog.wire.special_offsets import EARLIEST, LATEST
 
@@ -73,11 +74,18 @@ class SourceOptions(ReadOptions):
         """Raises ConfigError."""
         given = OptionMap(options)
         servers = given.text("servers")
-        check_names(given.names(), streaming=streaming, from_servers=servers is not None)
+        store = given.text("store")
+        check_names(
+            given.names(),
+            streaming=streaming,
+            from_servers=servers is not None,
+            from_store=store is not None,
+        )
         given.word("isolationLevel", ("committed",), "committed")
         return cls(
             path=_path(given),
             servers=servers,
+            store=_store(store, given.text("store.endpoint")),
             subscription=parse_subscription(given),
             starting=_starting(given, streaming=streaming),
             ending=_ending(given),
@@ -116,6 +124,14 @@ def _keys(given: OptionMap) -> KeySources:
         return KeySources(option=KEYS_OPTION)
     parts = re.split("\n" if "\n" in text.strip() else ",", text)
     return KeySources.of([part for part in parts if part.strip()], KEYS_OPTION)
+
+
+def _store(url: str | None, endpoint: str | None) -> StoreOptions | None:
+    if url is not None:
+        return StoreOptions(url, endpoint, "store", "store.endpoint")
+    if endpoint is not None:
+        raise ConfigError("store.endpoint", "store is missing", "name its URL, too")
+    return None
 
 
 def _path(given: OptionMap) -> str | None:

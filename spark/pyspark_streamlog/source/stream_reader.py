@@ -112,11 +112,12 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ranges = planned(StreamOffsets.from_json(start), until)
         with open_location(self._options) as location:
             firsts = self._first_readable(ranges, location)
-        return [
-            InputPartition(task)
-            for it in ranges
-            for task in tasks_of(it, until.cuts.get(it.name, ()), firsts[it.name])
-        ]
+            tasks = location.placed(
+                task
+                for it in ranges
+                for task in tasks_of(it, until.cuts.get(it.name, ()), firsts[it.name])
+            )
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         if partition.value is not None:

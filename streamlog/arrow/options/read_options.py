@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from streamlog.arrow.options.encryption_keys import KeySources
 from streamlog.arrow.options.security_files import SecurityFiles
+from streamlog.arrow.options.store_options import StoreOptions
 from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.model import TopicPartition
 from streamlog.wire.special_offsets import EARLIEST, LATEST
@@ -64,6 +65,8 @@ class ReadOptions:
     path: str | None = None
     servers: str | None = None
     """Either this or ``path``."""
+    store: StoreOptions | None = None
+    """With ``servers``: what is there is read there."""
     subscription: StreamSubscription
     starting: Position = EARLIEST
     ending: Position = LATEST

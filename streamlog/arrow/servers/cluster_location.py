@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from types import TracebackType
-from typing import Self, TypeVar
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self, TypeVar
 
 from streamlog.arrow.location import Bounds, Listing, PartitionRange
 from streamlog.arrow.options.read_options import ReadOptions
@@ -20,6 +20,8 @@ from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.special_offsets import EARLIEST, LATEST, NOT_FOUND
 
 T = TypeVar("T")
+
+MANIFESTS: Final = "streams.manifests"
 
 
 def open_cluster(options: ReadOptions) -> BlockingCluster:
@@ -79,13 +81,30 @@ class ClusterLocation:
             found |= {n: None if at == NOT_FOUND else at for n, at in offsets.items()}
         return found
 
-    def bytes_between(self, ranges: Iterable[PartitionRange]) -> dict[TopicPartition, int]:
-        """From what the whole partition takes: its records are taken to be of one size."""
+    def bytes_between(
+        self,
+        ranges: Iterable[PartitionRange],
+        local_starts: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> dict[TopicPartition, int]:
+        """From what the whole partition takes: its records are taken to be of one size.
+
+        ``local_starts``: where what lies on the disks of tiered partitions begins.
+        """
         ranges = list(ranges)
         names = [range_.name for range_ in ranges]
         sizes = self._patiently(lambda: self._cluster.log_bytes(names))
-        bounds = self.bounds(names)
-        return {it.name: _share(it, sizes.get(it.name, 0), bounds[it.name]) for it in ranges}
+        local = {
+            name: replace(it, log_start=max(it.log_start, local_starts.get(name, 0)))
+            for name, it in self.bounds(names).items()
+        }
+        return {it.name: _share(it, sizes.get(it.name, 0), local[it.name]) for it in ranges}
+
+    def placed(self, ranges: Iterable[PartitionRange]) -> list[PartitionRange]:
+        return list(ranges)
+
+    def manifests(self, stream: str) -> dict[str, Any]:
+        """What ``streams.manifests`` tells. Raises StreamNotFound."""
+        return self._patiently(lambda: self._cluster.operate(MANIFESTS, {"name": stream}))
 
     def cut(
         self, ranges: list[PartitionRange], bytes_max: int, tasks_min: int
@@ -94,10 +113,11 @@ class ClusterLocation:
         sizes = self.bytes_between(ranges)
         piece_bytes = max(1, min(bytes_max, -(-sum(sizes.values()) // tasks_min)))
         return [
-            piece for it in ranges for piece in self._pieces(it, -(-sizes[it.name] // piece_bytes))
+            piece for it in ranges for piece in self.pieces(it, -(-sizes[it.name] // piece_bytes))
         ]
 
-    def _pieces(self, range_: PartitionRange, count: int) -> Iterable[PartitionRange]:
+    def pieces(self, range_: PartitionRange, count: int) -> Iterable[PartitionRange]:
+        """About ``count`` of a range, at batch boundaries."""
         start, records = range_.start_offset, range_.end_offset - range_.start_offset
         count = max(1, min(count, records))
         cuts = {self._boundary(range_, start + records * i // count) for i in range(1, count)}

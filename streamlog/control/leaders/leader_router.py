@@ -14,7 +14,7 @@ from streamlog.control.leaders.local_leader import (
     passage_of,
 )
 from streamlog.control.leaders.node_requests import NodeAnswer, NodeRequests
-from streamlog.control.leaders.partition_state import LeaderPartitionState
+from streamlog.control.leaders.partition_state import LeaderPartitionState, ManifestState
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.ordered_read import Passage, PassageQuery
 from streamlog.control.messages.stored_messages import StoredMessage
@@ -85,6 +85,17 @@ class LeaderRouter:
         """Of all partitions, each counted once, but those of nodes that do not answer."""
         nodes = [node.node_id for node in self._image().nodes.values() if not node.fenced]
         return sum(await asyncio.gather(*(self._size_at(node_id) for node_id in nodes)))
+
+    async def manifest(self, tp: TopicPartition) -> ManifestState:
+        """See ``partition_state.manifest_of``. Raises NotLeader, NodeUnreachable, ..., too."""
+        return await self.at_leader(
+            tp,
+            "MANIFEST",
+            _fields(tp),
+            here=lambda: self._here.manifest(tp),
+            decode=lambda answer: ManifestState.of_json(answer.fields),
+            repeatable=True,
+        )
 
     async def message(self, stream: str, query: MessageQuery) -> StoredMessage:
         """Of partition 0. Raises MessageNotFound, NotLeader, NodeUnreachable, ..."""

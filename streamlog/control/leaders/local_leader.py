@@ -6,7 +6,13 @@ from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
-from streamlog.control.leaders.partition_state import KnownFacts, LeaderPartitionState, state_of
+from streamlog.control.leaders.partition_state import (
+    KnownFacts,
+    LeaderPartitionState,
+    ManifestState,
+    manifest_of,
+    state_of,
+)
 from streamlog.control.messages.message_query import MessageQuery
 from streamlog.control.messages.ordered_read import Passage, PassageQuery, read_passage
 from streamlog.control.messages.publication import publish
@@ -69,6 +75,7 @@ class LocalLeader:
         """Have other nodes' requests answered."""
         nodes.register("STATE", self._state)
         nodes.register("SIZE", self._size)
+        nodes.register("MANIFEST", self._manifest)
         nodes.register("MESSAGE", self._message)
         nodes.register("PASSAGE", self._passage)
         nodes.register("PURGE", self._purge)
@@ -98,6 +105,10 @@ class LocalLeader:
             for it in self._partitions.partitions()
             if it.is_leader and not is_internal(it.tp.stream)
         )
+
+    async def manifest(self, tp: TopicPartition) -> ManifestState:
+        """See ``partition_state.manifest_of``."""
+        return await manifest_of(self.led(tp))
 
     async def message(self, tp: TopicPartition, query: MessageQuery) -> StoredMessage:
         """Raises MessageNotFound."""
@@ -217,6 +228,9 @@ class LocalLeader:
 
     async def _size(self, _: Fields) -> NodeAnswer:
         return NodeAnswer({"size_bytes": self.size_bytes()})
+
+    async def _manifest(self, fields: Fields) -> NodeAnswer:
+        return NodeAnswer((await self.manifest(tp_of(fields)))._asdict())
 
     async def _message(self, fields: Fields) -> NodeAnswer:
         return answer_of(await self.message(tp_of(fields), MessageQuery(**fields["query"])))

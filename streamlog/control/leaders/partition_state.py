@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
+from uuid import UUID
 
 from streamlog.control.messages.subject_counts import count_subjects
 from streamlog.errors import OffsetOutOfRange, StreamlogError
@@ -23,6 +24,47 @@ class TierState(NamedTuple):
     """The store has all below; None: nothing is there."""
     lag_bytes: int
     """Of closed segments that the store does not have."""
+
+
+class ManifestState(NamedTuple):
+    """What of a partition is in the object store, for a reader of it; a name and a range of offsets."""
+
+    stream_id: str
+    log_start_offset: int
+    local_log_start_offset: int
+    end_offset: int | None = None
+    """All from the log start up to there is in the store; None: nothing is."""
+    leader_epoch: int = 0
+    """With ``version`` the name of the manifest that counts."""
+    version: int = 0
+
+    @classmethod
+    def of_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Raises KeyError, TypeError, ValueError for what is none."""
+        return cls(**fields)
+
+
+async def manifest_of(partition: Partition) -> ManifestState:
+    """Of a partition that is led here. Raises ObjectStoreUnavailable, CorruptData."""
+    tiered = partition.tiered
+    state = ManifestState(
+        str(UUID(bytes=partition.topic_id)),
+        partition.log_start_offset,
+        partition.local_log_start_offset,
+    )
+    if not partition.config.tiered or tiered.tiered_end_offset is None:
+        return state
+    manifest = await tiered.own_manifest()
+    if manifest.end_offset <= partition.log_start_offset:
+        return state
+    leader_epoch, version = manifest.manifest_version
+    return state._replace(
+        log_start_offset=partition.log_start_offset,
+        local_log_start_offset=partition.local_log_start_offset,
+        end_offset=manifest.end_offset,
+        leader_epoch=leader_epoch,
+        version=version,
+    )
 
 
 class LeaderPartitionState(NamedTuple):

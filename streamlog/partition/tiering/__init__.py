@@ -1,7 +1,7 @@
 """A partition of a tiered stream (KIP-405): what is of it in the object store, and how it gets there.
 
 - ``tiered_log``: both parts of the log, read as one.
-- ``segment_history``: what a segment's object says of transactions and producers, beside its files.
+- ``segment_history``: what a segment's object says of its producers.
 - ``cold_reads``: segments on their way back, for fetches that wait for them.
 - ``tier_manager``: the leader's work: uploads, manifests, retention, deletion.
 

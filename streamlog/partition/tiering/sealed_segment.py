@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from streamlog.errors import CorruptBatch
 from streamlog.log.layout import (
     INDEX_SUFFIX,
+    KEY_SUFFIX,
     LOG_SUFFIX,
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -15,16 +16,14 @@ from streamlog.log.leader_epochs import EpochStart
 from streamlog.log.segment.segment import Indexer, Segment
 from streamlog.log.segment.time_search import latest_time
 from streamlog.log.storage.disk import Disk, storage_errors, write_all
-from streamlog.partition.tiering.segment_history import (
-    KEY_PART,
-    PRODUCERS_PART,
+from streamlog.partition.tiering.segment_history import PRODUCERS_PART, ProducerHistory
+from streamlog.record.batch import read_header
+from streamlog.tier.segment_object import SealedFiles
+from streamlog.tier.segment_transactions import (
     TRANSACTIONS_PART,
-    ProducerHistory,
     SegmentTransactions,
     encode_transactions,
 )
-from streamlog.record.batch import read_header
-from streamlog.tier.segment_object import SealedFiles
 
 COPIED_BYTES: Final = 1024 * 1024
 NO_PRODUCER: Final = -1
@@ -69,7 +68,7 @@ def make_ready(
         max_timestamp_ms = latest_time(segment)
     states = {TRANSACTIONS_PART: encode_transactions(transactions), PRODUCERS_PART: producers}
     if segment.key is not None:
-        files[KEY_PART] = segment.key_path
+        files[KEY_SUFFIX] = segment.key_path
     return ReadySegment(
         SealedFiles(
             base_offset=start,

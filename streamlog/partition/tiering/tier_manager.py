@@ -46,12 +46,12 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
 from streamlog.partition.partition import Partition
 from streamlog.partition.tiering.sealed_segment import ReadySegment, SegmentDamaged, make_ready
-from streamlog.partition.tiering.segment_history import SegmentTransactions
 from streamlog.partition.tiering.tier_plan import cut_at, expired_start, shared_end
 from streamlog.partition.tiering.tiered_log import TierStorage
 from streamlog.tier.manifest import TieredSegment, TierManifest
 from streamlog.tier.object_layout import PartitionPrefix, StreamPrefix
 from streamlog.tier.segment_object import SealedFiles
+from streamlog.tier.segment_transactions import SegmentTransactions
 
 logger = logging.getLogger(__name__)
 

@@ -25,15 +25,15 @@ from streamlog.log.transactions.transactions import AbortedTransaction
 from streamlog.metadata.image.image_types import TierImage
 from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
 from streamlog.partition.reader import Reader
-from streamlog.partition.tiering.segment_history import (
-    PRODUCERS_PART,
+from streamlog.partition.tiering.segment_history import PRODUCERS_PART
+from streamlog.partition.tiering.tier_plan import parted_below
+from streamlog.tier.manifest import TieredSegment, TierManifest
+from streamlog.tier.object_layout import ManifestVersion, PartitionPrefix
+from streamlog.tier.segment_transactions import (
     TRANSACTIONS_PART,
     SegmentTransactions,
     decode_transactions,
 )
-from streamlog.partition.tiering.tier_plan import parted_below
-from streamlog.tier.manifest import TieredSegment, TierManifest
-from streamlog.tier.object_layout import ManifestVersion, PartitionPrefix
 
 OPEN_SEGMENTS_MAX: Final = 8
 """Of a partition, of which it is remembered what they say of transactions."""
@@ -228,9 +228,9 @@ class TieredLog:
             if self.image is image:
                 self._manifest = read
 
-    async def _own_manifest(self) -> TierManifest:
-        """The same, for reads. Raises ObjectStoreUnavailable while it has what was never before the local log, too: a
-        leader that was elected unclean has yet to cut it, or this replica its log.
+    async def own_manifest(self) -> TierManifest:
+        """The same, for reads, here or by others. Raises ObjectStoreUnavailable while it has what was never before the
+        local log, too: a leader that was elected unclean has yet to cut it, or this replica its log.
         """
         manifest, log = await self.read_manifest(), self._log
         parted = parted_below(
@@ -322,7 +322,7 @@ class TieredLog:
         context, place = self._store()
         if self.image is None:
             return None
-        tiered = (await self._own_manifest()).segment_at(offset)
+        tiered = (await self.own_manifest()).segment_at(offset)
         if tiered is None or not self.has(offset):
             return None
         pinned = await context.storage.pin(place, tiered, self._following(tiered))
@@ -346,7 +346,7 @@ class TieredLog:
         return following if is_remote else None
 
     async def _segment_at(self, offset: int) -> TieredSegment:
-        manifest = await self._own_manifest()
+        manifest = await self.own_manifest()
         segment = manifest.segment_at(offset)
         if segment is None or not self.has(offset):
             start, end = self.log_start_offset, self._log.log_end_offset
@@ -446,7 +446,7 @@ class TieredLog:
             return known[1]
         asked = start
         while start < stop:
-            manifest = await self._own_manifest()
+            manifest = await self.own_manifest()
             tiered = manifest.segment_at(start)
             if tiered is None:
                 return None
@@ -465,7 +465,7 @@ class TieredLog:
         start, stop = self.log_start_offset, self._log.log_start_offset
         if start >= stop:
             return None
-        manifest = await self._own_manifest()
+        manifest = await self.own_manifest()
         there = [it for it in manifest.segments if it.end_offset > start and it.base_offset < stop]
         best = max(there, key=lambda it: it.max_timestamp_ms, default=None)
         if best is None or best.max_timestamp_ms <= than_ms:
@@ -502,7 +502,7 @@ class TieredLog:
         start, stop = self.log_start_offset, self._log.log_start_offset
         if start >= stop:
             return []
-        manifest = await self._own_manifest()
+        manifest = await self.own_manifest()
         context, place = self._store()
         young = [
             it

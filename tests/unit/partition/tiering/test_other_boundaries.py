@@ -12,12 +12,9 @@ from streamlog.partition.partition import Partition
 from streamlog.partition.replication.partition_follower import Truncation
 from streamlog.partition.replication.truncation import LOG_CUT, _truncate
 from streamlog.partition.tiering.sealed_segment import make_ready
-from streamlog.partition.tiering.segment_history import (
-    PRODUCERS_PART,
-    SegmentTransactions,
-    decode_producers,
-)
+from streamlog.partition.tiering.segment_history import PRODUCERS_PART, decode_producers
 from streamlog.record.batch import batches, read_header
+from streamlog.tier.segment_transactions import SegmentTransactions
 from tests.unit.kafka.test_committed_readers import end, produce
 from tests.unit.partition.replica_world import ReplicaWorld, until
 from tests.unit.partition.test_producer_state_manager import batch_of
