@@ -817,6 +817,7 @@ class Partition(PartitionEnd):
             await upkeep.persist_log_start(self, offset)
 
     def was_cut(self) -> None:
+        self.settle_store_end()
         self.producing.was_cut()
         self.erasing.was_cut()
         self.subjects.was_cut()
@@ -1128,6 +1129,7 @@ class Partition(PartitionEnd):
                 min_isr=min_isr,
             )
             self.carry_out(step)
+        self.settle_store_end()
         if self.following.heard():
             self._settle_lost_end(is_alone=state.isr == {self._surroundings.node_id})
             self.health_changed()
@@ -1142,6 +1144,12 @@ class Partition(PartitionEnd):
         elif replicas != (state.incarnations, state.replicas, state.isr):
             _tell(self._commit_watchers)
         return is_new
+
+    def settle_store_end(self) -> None:
+        """Nothing is appended while the object store has more than this leader; see ``TierManager``."""
+        image = self.tiered.image
+        is_behind = image is not None and image.end_offset > self._log.log_end_offset
+        self.state.is_behind_store = self.is_leader and is_behind
 
     def _settle_lost_end(self, *, is_alone: bool) -> None:
         """``is_alone``: no other replica in sync has what this one has lost."""

@@ -316,6 +316,7 @@ class ReplicaManager:
                 disk=disk,
                 metrics=metrics,
                 new_id=uuid4,
+                workers=self._workers,
             )
         self._space = DiskSpace(
             data_dir, disk, settings, reserve=reserve, changed=self._space_changed,

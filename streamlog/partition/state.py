@@ -190,6 +190,7 @@ class PartitionState(StateEnd):
         """Of the replicas, as last heard."""
         self.min_isr = 1
         self.is_short = True
+        self.is_behind_store = False
         """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
         self.pending = deque()
         """In order of their offsets; the leader's."""
@@ -396,12 +397,15 @@ class PartitionState(StateEnd):
         return NotEnoughReplicas(f"{self.tp} has fewer replicas in sync than min_isr")
 
     def check_writable(self) -> None:
-        """Raises NotLeader, also while the node's lease is over; StorageFull, StorageFailed."""
+        """Raises NotLeader, also while the node's lease is over; StorageFull, StorageFailed; ObjectStoreUnavailable,
+        see ``check_not_behind_store``.
+        """
         led = self.progress is not None and (self._may_act is None or self._may_act())
         if self.failure is not None or not led:
             raise self.failure or NotLeader(f"{self.tp} is not led by this node")
         if not self.has_room:
             raise StorageFull("the disk is full")
+        self.check_not_behind_store()
 
     def settle(self) -> Step:
         """Move the high watermark as far as it goes.

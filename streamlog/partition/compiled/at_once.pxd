@@ -12,6 +12,7 @@ cdef class StateEnd:
     cdef public int64_t appended_bytes
     cdef public int compression
     cdef public bint is_short
+    cdef public bint is_behind_store
     cdef public object failure
     cdef public object progress
     cdef public object pending

@@ -37,6 +37,8 @@ class StateEnd:
     compression: int
     is_short: bool
     """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
+    is_behind_store: bool
+    """It leads, and the object store has records beyond its log's end: it was elected unclean."""
     failure: StreamlogError | None
     """Set once, when the disk failed or the partition is gone: nothing more is appended."""
     progress: LeaderProgress | None
@@ -57,7 +59,13 @@ class StateEnd:
 
         Whatever happens, the run is empty afterwards. Raises NotLeader, also where the caller means
         another ``leader_epoch`` or the node's lease is over; StorageFull (nothing was kept, the
-        next one may succeed) or StorageFailed, after which ``disk_failed`` is to follow.
+        next one may succeed) or StorageFailed, after which ``disk_failed`` is to follow;
+        ObjectStoreUnavailable, see ``check_not_behind_store``.
+        """
+
+    def check_not_behind_store(self) -> None:
+        """Raises ObjectStoreUnavailable while the object store has what this leader lacks: its next
+        record would take the offset of another one.
         """
 
 class PartitionEnd:

@@ -12,7 +12,7 @@ from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
 
 from time import perf_counter, time_ns
 
-from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError
+from streamlog.errors import NotLeader, ObjectStoreUnavailable, StorageFailed, StorageFull, StreamlogError
 
 SOURCES = STREAMLOG_SOURCES
 
@@ -47,7 +47,9 @@ cdef class StateEnd:
         return base_offset
 
     cdef _check_writable(self, leader_epoch):
-        """Raises NotLeader, also where the caller means another epoch; StorageFull, StorageFailed."""
+        """Raises NotLeader, also where the caller means another epoch; StorageFull, StorageFailed;
+        ObjectStoreUnavailable, see ``check_not_behind_store``.
+        """
         if (
             self.failure is not None
             or self.progress is None
@@ -57,6 +59,18 @@ cdef class StateEnd:
             raise self.failure or NotLeader(f"{self.tp} is not led by this node")
         if self._has_room is not None and not self._has_room():
             raise StorageFull("the disk is full")
+        if self.is_behind_store:
+            self.check_not_behind_store()
+
+
+    def check_not_behind_store(self):
+        """Raises ObjectStoreUnavailable while the object store has what this leader lacks: its next record would take
+        the offset of another one.
+        """
+        if self.is_behind_store:
+            raise ObjectStoreUnavailable(
+                f"{self.tp}: this leader, elected unclean, has yet to take over what the object store has beyond its log"
+            )
 
 
 cdef inline void put_big_endian(uint8_t* at, int64_t value, int size) noexcept nogil:

@@ -196,9 +196,11 @@ class PartitionFollower:
         No sync may run meanwhile, and none begins.
         """
         state = self._state
-        if state.is_leader or state.syncing is not None or state.cutting:
+        may_cut = not state.is_leader or (state.is_behind_store and cut.whole)
+        if not may_cut or state.syncing is not None or state.cutting:
             raise BrokenInvariant(
-                "only a follower truncates, and neither during a sync nor twice at once"
+                "only a follower truncates, or a leader that is behind the object store; and"
+                " neither during a sync nor twice at once"
             )
         state.cutting = True
         log, offset = state.log, cut.offset

@@ -42,6 +42,14 @@ DAMAGE_CUT: Final = Condition(
     meaning="A follower cut off what was damaged, and fetches it from the leader.",
 )
 
+STORE_TAKEN = Condition(
+    "SL-0238",
+    "log begins where the object store's copy ends",
+    NO_ACTION,
+    meaning="A leader that was elected unclean lacked records that the object store has. The partition goes on behind "
+    "these: readers find them in the store.",
+)
+
 AGAIN_S: Final = 0.5
 """After which a checkpoint that found no room is written again."""
 
@@ -60,6 +68,16 @@ async def truncate(
     await partition.wait_quiet()
     if partition.following.fits(asked):
         await _truncate(partition, cut, workers, LOG_CUT)
+
+
+async def begin_at_store_end(partition: Partition, offset: int, workers: Executor) -> None:
+    """Have a leader go on behind what the object store has: all of its log is there, too. Nothing, where it has become
+    another's to lead meanwhile. Raises StorageFailed, StorageFull, Overloaded.
+    """
+    await partition.wait_quiet()
+    image = partition.tiered.image
+    if partition.state.is_behind_store and image is not None and image.end_offset == offset:
+        await _truncate(partition, Truncation(offset, whole=True), workers, STORE_TAKEN)
 
 
 async def _truncate(

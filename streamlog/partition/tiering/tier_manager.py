@@ -20,6 +20,7 @@ a request asks the same again: the answer is the same.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
@@ -45,6 +46,7 @@ from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
 from streamlog.partition.partition import Partition
+from streamlog.partition.replication.truncation import begin_at_store_end
 from streamlog.partition.tiering.sealed_segment import ReadySegment, SegmentDamaged, make_ready
 from streamlog.partition.tiering.tier_plan import cut_at, expired_start, shared_end
 from streamlog.partition.tiering.tiered_log import TierStorage
@@ -161,6 +163,7 @@ class TierManager:
         disk: Disk,
         metrics: NodeMetrics,
         new_id: Callable[[], UUID],
+        workers: Executor,
     ) -> None:
         """``storage``: None on a node without an object store: it still moves log starts."""
         self._node_id = node_id
@@ -171,6 +174,7 @@ class TierManager:
         self._disk = disk
         self._metrics = metrics
         self._new_id = new_id
+        self._workers = workers
         self._works: dict[Partition, _Work] = {}
         self._due: dict[Partition, None] = {}
         self._running: set[Partition] = set()
@@ -430,16 +434,22 @@ class TierManager:
 
     async def _fitting(self, partition: Partition, work: _Work) -> TierManifest:
         """The manifest that counts, or a new one where this leader lacks what that names."""
-        manifest = await partition.tiered.read_manifest()
-        if manifest.leader_epoch == partition.leader_epoch or not manifest.segments:
+        manifest, log = await partition.tiered.read_manifest(), partition.state.log
+        is_own = manifest.leader_epoch == partition.leader_epoch or not manifest.segments
+        if is_own and not partition.state.is_behind_store:
             return manifest
-        log = partition.state.log
         end = shared_end(
             manifest,
             log.epochs.entries,
             local_start=log.log_start_offset,
             log_end=log.log_end_offset,
         )
+        image = partition.tiered.image
+        if partition.state.is_behind_store and image is not None:
+            # Where all that this log has is in the store, or was removed, nothing is lost by going on behind that.
+            if log.log_end_offset <= max(end, image.log_start_offset):
+                await begin_at_store_end(partition, image.end_offset, self._workers)
+                return manifest
         if end >= manifest.end_offset:
             return manifest
         extra = {"stream": partition.tp.stream, "partition": partition.tp.partition}

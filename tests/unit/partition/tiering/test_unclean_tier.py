@@ -2,16 +2,20 @@
 
 import asyncio
 import logging
+import shutil
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from streamlog.errors import ObjectStoreUnavailable, OffsetOutOfRange
+from streamlog.condition import Condition
+from streamlog.errors import ObjectStoreUnavailable
 from streamlog.log.leader_epochs import EpochStart
 from streamlog.metadata import commands as c
 from streamlog.model import EpochEnd, NodeId
 from streamlog.partition.partition import Partition
+from streamlog.partition.replication.truncation import STORE_TAKEN
+from streamlog.partition.tiering.tier_manager import TIER_CUT
 from streamlog.partition.tiering.tier_plan import shared_end
 from streamlog.tier.manifest import TieredSegment, TierManifest
 from tests.partition_world import publish, values_of
@@ -20,7 +24,6 @@ from tests.unit.partition.tiering.test_tiered_partition import (
     COUNT,
     all_of,
     fill,
-    objects,
     tiered,
     until_front_is_gone,
     value,
@@ -37,6 +40,11 @@ async def lose(world: ReplicaWorld, lost: int, leader: int) -> Partition:
     return partition
 
 
+async def until_settled(partition: Partition) -> None:
+    """The object store has nothing that the leader lacks."""
+    await until(lambda: not partition.state.is_behind_store)
+
+
 async def overwrite(partition: Partition, first: int, end: int) -> list[bytes]:
     values = [b"other" + value(number) for number in range(first, end)]
     for it in values:
@@ -47,6 +55,12 @@ async def overwrite(partition: Partition, first: int, end: int) -> list[bytes]:
 def is_cut(partition: Partition) -> bool:
     manifest = partition.tiered.manifest
     return manifest is not None and manifest.leader_epoch == partition.leader_epoch
+
+
+def tiered_end(partition: Partition) -> int:
+    image = partition.tiered.image
+    assert image is not None
+    return image.end_offset
 
 
 async def shorter(world: ReplicaWorld, end: int) -> tuple[int, int]:
@@ -61,29 +75,29 @@ async def shorter(world: ReplicaWorld, end: int) -> tuple[int, int]:
     return leader, other
 
 
-async def test_what_a_shorter_leader_shares_with_the_store_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("end", [0, 12, 32])
+async def test_a_shorter_leader_goes_on_behind_what_the_store_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: int
 ) -> None:
+    """An empty one, too."""
     async with asyncio.timeout(9), tiered(tmp_path, 2, min_isr=1) as world:
-        old, other = await shorter(world, 32)
+        old, other = await shorter(world, end)
         partition = await lose(world, old, other)
-        assert partition.log_end_offset == 32
-        await until(lambda: is_cut(partition))
-        await until(lambda: partition.local_log_start_offset > 10)
+        stored_end = tiered_end(partition)
+        assert stored_end > partition.log_end_offset == end
+        with pytest.raises(ObjectStoreUnavailable, match="elected unclean"):
+            await publish(partition, b"too early")
+        await until_settled(partition)
+        assert partition.log_end_offset == partition.high_watermark == stored_end
         assert partition.log_start_offset == 0
-        await all_of(partition, 0, 32)
-        image = partition.tiered.image
-        assert image is not None
-        assert 0 < image.end_offset <= 32
-        (told,) = [
-            it for it in caplog.records if getattr(it, "end", 0) and it.levelno == logging.ERROR
-        ]
-        assert (told.__dict__["offset"], told.__dict__["epoch"]) == (32, partition.leader_epoch)
-        expected = [*map(value, range(32)), *await overwrite(partition, 32, 90)]
+        expected = [*map(value, range(stored_end)), *await overwrite(partition, stored_end, 90)]
+        assert await values_of(partition, 0) == expected
+        assert [it.__dict__["offset"] for it in told(caplog, STORE_TAKEN)] == [stored_end]
+        assert not told(caplog, TIER_CUT)
         await until_front_is_gone(partition, 60)
         assert await values_of(partition, 0) == expected
-        assert await partition.find_epoch_end(0) == EpochEnd(0, 32)
-        # Who led before has other records at these offsets, and lets go of them.
+        assert await partition.find_epoch_end(0) == EpochEnd(0, stored_end)
+        # What the other one had behind the store's end are other records.
         await world.start(old)
         late = world[old].partition()
         await until(lambda: late.high_watermark == 90)
@@ -91,61 +105,78 @@ async def test_what_a_shorter_leader_shares_with_the_store_stays(
         assert late.local_log_start_offset > 60
 
 
-async def test_nothing_of_the_store_is_left_for_an_empty_leader(tmp_path: Path) -> None:
+async def test_a_leader_that_ends_below_the_log_start_loses_nothing_that_it_acknowledges(
+    tmp_path: Path,
+) -> None:
     async with asyncio.timeout(9), tiered(tmp_path, 2, min_isr=1) as world:
-        leader = world.leader.node_id
-        other = 2 if leader == 1 else 1
+        old, other = await shorter(world, 12)
+        await world.leader.partition().purge(COUNT)
+        partition = await lose(world, old, other)
+        await until_settled(partition)
+        assert partition.log_start_offset == partition.log_end_offset == COUNT
+        expected = await overwrite(partition, COUNT, 90)
+        assert await values_of(partition, COUNT) == expected
         await world.stop(other)
-        await fill(world)
-        await until_front_is_gone(world.leader.partition())
-        count = len(objects(world))
-        partition = await lose(world, leader, other)
-        assert (partition.log_start_offset, partition.log_end_offset) == (0, 0)
-        with pytest.raises(OffsetOutOfRange):
-            await partition.read(1, 1)
-        assert await partition.offset_for_timestamp(0) is None
-        await until(lambda: is_cut(partition))
-        assert count > 3
-        expected = await overwrite(partition, 0, COUNT)
-        await until_front_is_gone(partition)
-        assert await values_of(partition, 0) == expected
-        assert partition.log_start_offset == 0
+        await world.start(other)
+        partition = world[other].partition()
+        await until(lambda: partition.is_leader and partition.high_watermark == 90)
+        assert await values_of(partition, COUNT) == expected
 
 
-async def test_the_store_of_a_later_epoch_is_not_the_front_of_an_older_log(tmp_path: Path) -> None:
-    """The first one that led comes back, and leads uncleanly in its turn: what the second one has copied below the
-    first one's log was never before it.
-    """
+async def test_without_the_store_a_shorter_leader_takes_nothing(tmp_path: Path) -> None:
+    """It takes over when the store is there again, after a restart as well."""
     async with asyncio.timeout(9), tiered(tmp_path, 2, min_isr=1) as world:
+        old, other = await shorter(world, 12)
+        bucket, away = tmp_path / "bucket", tmp_path / "away"
+        bucket.rename(away)
+        partition = await lose(world, old, other)
+        await world.stop(other)
+        await world.start(other)
+        partition = world[other].partition()
+        await until(lambda: partition.is_leader and partition.high_watermark_known)
+        with pytest.raises(ObjectStoreUnavailable, match="elected unclean"):
+            await publish(partition, b"too early")
+        assert partition.log_end_offset == 12
+        shutil.rmtree(bucket, ignore_errors=True)
+        away.rename(bucket)
+        await until_settled(partition)
+        assert await values_of(partition, 0) == [*map(value, range(tiered_end(partition)))]
+
+
+async def test_of_two_histories_the_store_keeps_what_its_leader_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first one that led comes back, leads uncleanly in its turn and copies more than the second one had, which
+    then leads again.
+    """
+    async with asyncio.timeout(15), tiered(tmp_path, 2, min_isr=1) as world:
         first, second = await shorter(world, 12)
-        stopped = world.leader.partition()
         partition = await lose(world, first, second)
-        start = stopped.local_log_start_offset  # no retention moves it after the stop
-        await overwrite(partition, 12, 90)
-        await until_front_is_gone(partition, 75)
-        await world.stop(second)
-        await world.start(first)
-        await world.ask(c.ElectLeader(stream="s", partition=0, leader=NodeId(first), unclean=True))
-        partition = world[first].partition()
-        seen = await values_of_what_is_served(partition, 12, start)
-        assert seen == []
-        await until(lambda: is_cut(partition))
-        assert partition.log_start_offset == partition.local_log_start_offset == start
-        await all_of(partition, start, COUNT)
-        with pytest.raises(OffsetOutOfRange):
-            await partition.read(0, 1)
+        await until_settled(partition)
+        parted = partition.log_end_offset
+        others = await overwrite(partition, parted, parted + 3)
+        partition = await lose(world, second, first)
+        assert not partition.state.is_behind_store
+        assert partition.log_end_offset == COUNT
+        await fill(world, COUNT, 90)
+        await until(lambda: tiered_end(partition) > 80)
+        await all_of(partition, 0, 90)
+        partition = await lose(world, first, second)
+        await until_settled(partition)
+        assert is_cut(partition)
+        assert tiered_end(partition) <= parted
+        expected = [*map(value, range(parted)), *others]
+        assert partition.log_end_offset == len(expected)
+        assert (
+            await values_of(partition, partition.log_start_offset)
+            == expected[partition.log_start_offset :]
+        )
+        (cut,) = told(caplog, TIER_CUT)
+        assert (cut.__dict__["offset"], cut.__dict__["epoch"]) == (parted, partition.leader_epoch)
 
 
-async def values_of_what_is_served(partition: Partition, first: int, end: int) -> list[int]:
-    """Offsets that can be read."""
-    found = []
-    for offset in range(first, end):
-        try:
-            (await partition.read(offset, 1)).close()
-            found.append(offset)
-        except (OffsetOutOfRange, ObjectStoreUnavailable):
-            pass
-    return found
+def told(caplog: pytest.LogCaptureFixture, condition: Condition) -> list[logging.LogRecord]:
+    return [it for it in caplog.records if it.msg == condition]
 
 
 def manifest_of(*segments: tuple[int, int, list[EpochStart]]) -> TierManifest:
