@@ -186,10 +186,13 @@ class ObjectStore:
 
     async def run(self, call: Callable[..., T], *arguments: Any) -> T:
         """``call`` in a thread of tiered storage. A cancellation waits until it has ended: it may be
-        writing a file that is to be removed.
+        writing a file that is to be removed. Raises ObjectStoreUnavailable after ``close``.
         """
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._workers, call, *arguments)
+        try:
+            future = loop.run_in_executor(self._workers, call, *arguments)
+        except RuntimeError:  # the node stops
+            raise ObjectStoreUnavailable(f"{self.url}: closed") from None
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

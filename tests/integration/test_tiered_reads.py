@@ -62,7 +62,7 @@ def bucket(tmp_path: Path) -> str:
 
 
 def filled(node: NodeProcess, **configs: str) -> None:
-    create(node.kafka, **configs)
+    create(node.kafka, 1, **configs)
     produce(node.kafka, 0, COUNT)
     until_front_is_gone(node, COUNT // 2)
 
@@ -112,7 +112,7 @@ def test_objects_have_the_old_part_and_servers_the_tail(node: NodeProcess, bucke
 def test_what_is_in_the_store_and_on_the_node_is_read_once(
     node: NodeProcess, bucket: str, tmp_path: Path
 ) -> None:
-    create(node.kafka, **{"local.retention.ms": "3600000"})
+    create(node.kafka, 1, **{"local.retention.ms": "3600000"})
     produce(node.kafka, 0, COUNT)
     wait_until(lambda: len(tiered_objects(tmp_path)) > 10, "segments are copied", 30)
     plan = planned(node, bucket)
@@ -180,7 +180,7 @@ def test_aborted_transactions_have_no_rows(node: NodeProcess, bucket: str) -> No
 def test_encrypted_and_compressed_objects_are_opened_with_their_keys(
     node: NodeProcess, bucket: str, tmp_path: Path
 ) -> None:
-    create(node.kafka, **{"streamlog.encrypted": "true", "segment.bytes": "8192"})
+    create(node.kafka, 1, **{"streamlog.encrypted": "true", "segment.bytes": "8192"})
     produce(node.kafka, 0, COUNT, **{"compression.type": "lz4"})
     until_front_is_gone(node, COUNT // 2)
     assert not any(b"xxxxxxxx" in it.read_bytes() for it in tiered_objects(tmp_path))
@@ -262,7 +262,7 @@ def test_what_cannot_be_meant_is_refused(node: NodeProcess, bucket: str, tmp_pat
 
 
 def test_a_stream_that_is_not_tiered_is_read_from_servers(node: NodeProcess, bucket: str) -> None:
-    create(node.kafka, **{"remote.storage.enable": "false"})
+    create(node.kafka, 1, **{"remote.storage.enable": "false"})
     produce(node.kafka, 0, 100)
     (range_,) = planned(node, bucket).ranges
     assert range_.stored is None

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.errors import ConfigError, ObjectExists, ObjectNotFound
+from streamlog.errors import (
+    ConfigError,
+    ObjectExists,
+    ObjectNotFound,
+    ObjectStoreUnavailable,
+)
 from streamlog.tier.object_store import NICENESS, NICENESS_MAX, ObjectStore, check_url
 
 
@@ -64,6 +69,13 @@ async def test_each_store_keeps_the_contract(tmp_path: Path, kind: str) -> None:
     with pytest.raises(ObjectNotFound):
         await store.read("a/b")
     store.close()
+
+
+async def test_a_closed_store_runs_nothing(tmp_path: Path) -> None:
+    store = ObjectStore(tmp_path.as_uri())
+    store.close()
+    with pytest.raises(ObjectStoreUnavailable, match="closed"):
+        await store.run(tmp_path.stat)
 
 
 NICENESS_OF_THREADS = """

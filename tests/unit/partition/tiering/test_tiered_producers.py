@@ -78,8 +78,10 @@ async def test_a_leader_knows_repetitions_after_a_restart(tmp_path: Path) -> Non
 async def test_a_replica_whose_log_began_again_knows_repetitions(tmp_path: Path) -> None:
     async with tiered(tmp_path, 2) as world:
         (other,) = world.followers
-        leader, partition = world.leader, other.partition()
+        leader = world.leader
         await world.elect(other.node_id)
+        await until(lambda: any(other.registry.partitions()))
+        partition = other.partition()
         await until(lambda: partition.high_watermark_known)
         await partition.know_producers()  # there are none
         await world.elect(leader.node_id)
