@@ -196,6 +196,14 @@ class LakeTable:
             return False
         return True
 
+    def expire(self, table: "Table", snapshot_ids: Sequence[int]) -> bool:
+        """Out of the metadata; the files stay. False: another commit was faster, and nothing is changed."""
+        try:
+            self._once(table).maintenance.expire_snapshots().by_ids(list(snapshot_ids)).commit()
+        except _Conflict:
+            return False
+        return True
+
     def _append(self, table: "Table", files: "Sequence[DataFile]", summary: dict[str, str]) -> None:
         transaction = self._once(table).transaction()
         update = transaction.update_snapshot(summary)

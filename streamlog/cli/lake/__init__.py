@@ -2,6 +2,7 @@
 
 import typer
 
+from streamlog.cli.lake.maintain import info, maintain
 from streamlog.cli.lake.run import run
 
 app = typer.Typer(
@@ -9,3 +10,5 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command("run")(run)
+app.command("maintain")(maintain)
+app.command("info")(info)

@@ -55,6 +55,14 @@ def run(
             help="none, hour or day: of the timestamp, if the table is made by this command."
         ),
     ] = "none",
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Columns by the schema of values: NAME.json (JSON Schema), NAME.avsc (Avro) or"
+            " NAME.desc:package.Message (Protobuf). Else values are bytes.",
+        ),
+    ] = None,
     location: Annotated[
         str | None, typer.Option(metavar="URL", help="Where the table's files go, if it is made.")
     ] = None,
@@ -96,6 +104,7 @@ def run(
       streamlog lake run flights --table lake.flights --partition-by day
       streamlog lake run flights --table lake.flights --once --engine local
     """
+    from streamlog.lake.columns.schema_columns import schema_columns
     from streamlog.lake.columns.table_columns import OpaqueColumns
 
     if engine not in ENGINES:
@@ -115,7 +124,7 @@ def run(
         allow_loss=allow_loss,
         engine=engine,
         table=table_name(table, catalog, catalog_property),
-        columns=OpaqueColumns(),
+        columns=OpaqueColumns() if schema is None else schema_columns(schema),
         period=partition_by,
         location=location,
         table_properties=pairs(table_property, "--table-property"),
