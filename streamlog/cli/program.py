@@ -92,7 +92,7 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
         "Write records of files into a stream, each once, also after an interruption.",
     ),
     "lake": CommandPlace(
-        "lake",
+        "lake.commands",
         "app",
         "Write a stream into an Apache Iceberg table, exactly once, and maintain the table.",
     ),

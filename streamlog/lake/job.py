@@ -60,7 +60,7 @@ class JobOptions:
 
 
 @dataclass(frozen=True)
-class Committed:
+class TableCommit:
     """What one commit has brought."""
 
     position: TablePosition
@@ -78,7 +78,7 @@ class JobObserver:
     def looked(self, bounds: Mapping[int, Bounds]) -> None:
         """At the log."""
 
-    def committed(self, it: Committed) -> None: ...
+    def committed(self, it: TableCommit) -> None: ...
 
 
 class LakeJob:
@@ -148,7 +148,7 @@ class LakeJob:
             loss_allowed=self.options.loss_allowed,
         )
         self.observer.committed(
-            Committed(
+            TableCommit(
                 self.position,
                 sum(it.row_count for it in written),
                 sum(it.dead_count for it in written),

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from streamlog.arrow.location import Bounds
-from streamlog.lake.job import Committed, JobObserver
+from streamlog.lake.job import JobObserver, TableCommit
 from streamlog.lake.position import TablePosition
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Lag(JobObserver):
             self._table = dict(position.ends)
             self._forget()
 
-    def committed(self, it: Committed) -> None:
+    def committed(self, it: TableCommit) -> None:
         with self._lock:
             self._table = dict(it.position.ends)
             self.row_count += it.row_count

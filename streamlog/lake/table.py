@@ -55,7 +55,7 @@ class _Conflict(Exception):
 
 
 class _OneAttempt:
-    """A catalog that says so when a commit is overtaken, whereupon PyIceberg would begin again."""
+    """A catalog that says so when a commit is overtaken, where PyIceberg would begin again."""
 
     def __init__(self, catalog: "Catalog") -> None:
         self._catalog = catalog

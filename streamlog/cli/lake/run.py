@@ -16,7 +16,7 @@ from streamlog.cli.options.options import SERVERS, Servers
 from streamlog.cli.output import progress_bar, say
 from streamlog.config.units import size_bytes
 from streamlog.errors import ConfigError
-from streamlog.lake.job import Committed, JobOptions, LakeJob, run_without_spark
+from streamlog.lake.job import JobOptions, LakeJob, TableCommit, run_without_spark
 from streamlog.lake.lag import Lag, LagCollector, serve_metrics
 
 ENGINES: Final = ("spark", "local")
@@ -165,7 +165,7 @@ class _ShownLag(Lag):
             bar = progress_bar(self._stream, self.records_behind)
             self._advance = self._bar.enter_context(bar)
 
-    def committed(self, it: Committed) -> None:
+    def committed(self, it: TableCommit) -> None:
         super().committed(it)
         if self._bar is not None:
             if self._advance is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.errors import ConfigError
-from streamlog.lake.columns.schema_columns import Misfit
+from streamlog.lake.columns.value_format import Misfit
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.errors import ConfigError
-from streamlog.lake.columns.schema_columns import Misfit
+from streamlog.lake.columns.value_format import Misfit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,14 +15,14 @@ _FORMATS: Final = ("date-time", "date")
 
 
 @dataclass(frozen=True)
-class Field:
+class JsonField:
     """A property: what it is called, what it holds, and whether it has to be there."""
 
     name: str
     kind: str
     """``string``, ``date-time``, ``date``, ``integer``, ``number``, ``boolean``, ``array`` or ``object``."""
     is_required: bool = False
-    inner: "tuple[Field, ...]" = ()
+    inner: "tuple[JsonField, ...]" = ()
     """Of an object its fields; of an array one: its items."""
 
 
@@ -30,7 +30,7 @@ class Field:
 class JsonValues:
     """Properties that the schema does not have are left out."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[JsonField, ...]
 
     @classmethod
     def parse(cls, data: bytes) -> "JsonValues":
@@ -101,7 +101,7 @@ class JsonValues:
         return batches[0] if len(batches) == 1 else None
 
 
-def _fields(schema: Mapping[str, Any], path: str) -> tuple[Field, ...]:
+def _fields(schema: Mapping[str, Any], path: str) -> tuple[JsonField, ...]:
     required = schema.get("required", ())
     return tuple(
         _field(name, it, f"{path}.{name}" if path else name, name in required)
@@ -109,7 +109,7 @@ def _fields(schema: Mapping[str, Any], path: str) -> tuple[Field, ...]:
     )
 
 
-def _field(name: str, schema: Any, path: str, is_required: bool) -> Field:
+def _field(name: str, schema: Any, path: str, is_required: bool) -> JsonField:
     kinds = schema.get("type") if isinstance(schema, dict) else None
     chosen = [kinds] if isinstance(kinds, str) else list(kinds or ())
     may_be_null = "null" in chosen
@@ -127,21 +127,21 @@ def _field(name: str, schema: Any, path: str, is_required: bool) -> Field:
     (kind,) = chosen
     is_required = is_required and not may_be_null
     if kind == "string" and schema.get("format") in _FORMATS:
-        return Field(name, schema["format"], is_required)
+        return JsonField(name, schema["format"], is_required)
     if kind == "array":
         if not isinstance(schema.get("items"), dict):
             raise ConfigError("--schema", f"{path} has no items", "say of what it is an array")
-        return Field(
+        return JsonField(
             name, kind, is_required, (_field("element", schema["items"], f"{path}[]", False),)
         )
     if kind == "object":
         if not schema.get("properties"):
             raise ConfigError("--schema", f"{path} has no properties", "describe it")
-        return Field(name, kind, is_required, _fields(schema, path))
-    return Field(name, kind, is_required)
+        return JsonField(name, kind, is_required, _fields(schema, path))
+    return JsonField(name, kind, is_required)
 
 
-def _arrow(it: Field, *, raw: bool = False) -> "pa.DataType":
+def _arrow(it: JsonField, *, raw: bool = False) -> "pa.DataType":
     """``raw``: as Arrow's reader is to read it; times are texts then, and are parsed in the same way everywhere."""
     import pyarrow as pa
 
@@ -163,7 +163,7 @@ def _arrow(it: Field, *, raw: bool = False) -> "pa.DataType":
     return pa.struct([pa.field(inner.name, _arrow(inner, raw=raw)) for inner in it.inner])
 
 
-def _object(fields: tuple[Field, ...], value: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _object(fields: tuple[JsonField, ...], value: Mapping[str, Any], path: str) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for it in fields:
         found = value.get(it.name)
@@ -176,20 +176,10 @@ def _object(fields: tuple[Field, ...], value: Mapping[str, Any], path: str) -> d
     return row
 
 
-def _value(it: Field, value: Any, path: str) -> Any:
+def _value(it: JsonField, value: Any, path: str) -> Any:
     import pyarrow as pa
 
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "string": str,
-        "date-time": str,
-        "date": str,
-        "integer": int,
-        "number": (int, float),
-        "boolean": bool,
-        "array": list,
-        "object": dict,
-    }
-    if not isinstance(value, kinds[it.kind]) or (isinstance(value, bool) and it.kind != "boolean"):
+    if not _is_of(it.kind, value):
         raise Misfit(f"{path} is no {it.kind}: {json.dumps(value)[:60]}")
     if it.kind in _FORMATS:
         try:
@@ -207,7 +197,21 @@ def _value(it: Field, value: Any, path: str) -> Any:
     return value
 
 
-def _lacks(it: Field, column: "pa.Array") -> bool:
+def _is_of(kind: str, value: object) -> bool:
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "string": str,
+        "date-time": str,
+        "date": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+        "array": list,
+        "object": dict,
+    }
+    return isinstance(value, kinds[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def _lacks(it: JsonField, column: "pa.Array") -> bool:
     """Whether something is missing that has to be there. Of what is inside only where it may be is known, so that the
     slower way has to look.
     """
@@ -221,5 +225,5 @@ def _lacks(it: Field, column: "pa.Array") -> bool:
     return False
 
 
-def _has_required(it: Field) -> bool:
+def _has_required(it: JsonField) -> bool:
     return it.is_required or any(_has_required(inner) for inner in it.inner)

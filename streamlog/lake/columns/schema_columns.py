@@ -4,13 +4,13 @@ A format decodes a value into a row (a dict) or raises; JSON has a faster way fo
 agrees with the slower one on what fits.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.errors import ConfigError
 from streamlog.lake.columns.table_columns import OPAQUE, dead_letter_schema, record_schema
+from streamlog.lake.columns.value_format import Misfit, ValueFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,23 +21,6 @@ REASON_CHARS_MAX: Final = 500
 CHUNK_ROWS: Final = 4_096
 """A record that does not fit makes so many go the slower way."""
 SUFFIXES: Final = {".json": "json", ".avsc": "avro", ".desc": "protobuf"}
-
-
-class Misfit(ValueError):
-    """A value does not fit the schema. The text is the reason."""
-
-
-class ValueFormat(Protocol):
-    """Can be pickled."""
-
-    def schema(self) -> "pa.Schema":
-        """The columns."""
-
-    def decoder(self) -> Callable[[bytes], dict[str, Any]]:
-        """A function that raises Misfit, or what its library raises; else what it returns fits the columns."""
-
-    def decode_all(self, values: "pa.Array") -> "pa.RecordBatch | None":
-        """The faster way, of values none of which is null. None: go the slower one."""
 
 
 @dataclass(frozen=True)
