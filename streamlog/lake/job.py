@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 TASK_BYTES: Final = 128 << 20
 COMMIT_BYTES: Final = 512 << 20
 INTERVAL_S: Final = 5.0
+LOOK_S: Final = 1.0
+"""Between two looks at the log while a job waits."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,13 @@ def run_without_spark(job: LakeJob, *, once: bool, wait: Callable[[float], bool]
         elif once:
             return
         left_s = 0.0 if tasks and once else options.interval_s - (time.monotonic() - begun)
-        if wait(max(0.0, left_s)):
+        until = time.monotonic() + max(0.0, left_s)
+        while not wait(min(LOOK_S, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until:
+                break
+            with open_location(options.read) as location:
+                job.observer.looked(look(location, options)[1])
+        else:
             return
 
 

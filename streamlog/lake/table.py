@@ -42,8 +42,10 @@ PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "commit.manifest-merge.enabled": "true",
+    "write.parquet.compression-level": "1",
 }
-"""Of tables that are made here: a commit every few seconds would leave too many files of metadata."""
+"""Of tables that are made here: a commit every few seconds would leave too many files of metadata; and zstd's first
+level takes half the time of the third."""
 
 
 class TakenOver(StreamlogError):

@@ -1,11 +1,9 @@
-"""A table written by executors, which are killed as the driver and Spark's Python workers are; and the union."""
+"""A table written by executors, which are killed as the driver and Spark's Python workers are."""
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,35 +13,12 @@ from tests.lake_table import StreamTable, sql_catalog
 from tests.spark.live_node import LiveNode
 from tools.nodes.server_process import ServerProcess, wait_until
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = pytest.mark.spark
 
 RECORDS = 12_000
 VALUE_BYTES = 500
 TIMEOUT_S = 240.0
 ROOT = Path(__file__).parents[2]
-
-
-def test_spark_reads_the_union(spark: "SparkSession", node: LiveNode, tmp_path: Path) -> None:
-    from pyspark_streamlog.lake.union import union
-
-    table = StreamTable(tmp_path, "union_by_spark", sql_catalog(tmp_path))
-    node.create(table.stream, 2)
-    records = [(b"%d" % (i % 7), b"%d" % i) for i in range(500)]
-    node.produce_keyed(table.stream, records[:300])
-    table.run_once(node)
-    node.produce_keyed(table.stream, records[300:])
-    rows = union(
-        spark, table.stream, table.name.table, servers=node.kafka,
-        catalog="tests", catalog_properties=dict(table.name.properties),
-    )  # fmt: skip
-    table.run_once(node)
-    found = [bytes(row.value) for row in rows.collect()]
-    assert Counter(found) == Counter(value for _, value in records)
-    assert rows.count() == 500
-    assert rows.filter("partition = 1").count() == len(node.records(table.stream, 1))
 
 
 def processes(job: ServerProcess, text: bytes) -> Iterator[int]:

@@ -4,6 +4,7 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +20,9 @@ from streamlog.lake.position import RecordsGone
 from streamlog.lake.table import LakeTable
 from tests.lake_table import StreamTable, sql_catalog
 from tests.spark.live_node import LiveNode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 INTEGER = {"type": "integer"}
 TEXT = {"type": "string"}
@@ -199,3 +203,24 @@ def test_records_that_the_log_lost_before_the_table_had_them_are_told(
               catalog_properties=table.name.properties)  # fmt: skip
     table.run_once(node, "--allow-loss")
     assert sorted(it["offset"] for it in table.rows()) == [*range(10), *range(20, 30)]
+
+
+@pytest.mark.spark
+def test_spark_reads_the_union(spark: "SparkSession", node: LiveNode, tmp_path: Path) -> None:
+    from pyspark_streamlog.lake.union import union
+
+    table = StreamTable(tmp_path, "union_by_spark", sql_catalog(tmp_path))
+    node.create(table.stream, 2)
+    records = [(b"%d" % (i % 7), b"%d" % i) for i in range(500)]
+    node.produce_keyed(table.stream, records[:300])
+    table.run_once(node)
+    node.produce_keyed(table.stream, records[300:])
+    rows = union(
+        spark, table.stream, table.name.table, servers=node.kafka,
+        catalog="tests", catalog_properties=dict(table.name.properties),
+    )  # fmt: skip
+    table.run_once(node)
+    found = [bytes(row.value) for row in rows.collect()]
+    assert Counter(found) == Counter(value for _, value in records)
+    assert rows.count() == 500
+    assert rows.filter("partition = 1").count() == len(node.records(table.stream, 1))
