@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from streamlog.arrow.location import Bounds, Location, PartitionRange
@@ -25,7 +26,7 @@ from streamlog.lake.columns.table_columns import (
 from streamlog.lake.data_files import WrittenRange
 from streamlog.lake.position import OffsetRange, TablePosition, next_ranges
 from streamlog.lake.range_writer import RangeWriter
-from streamlog.lake.table import PATIENCE_S, LakeTable, commit_written
+from streamlog.lake.table import PATIENCE_S, LakeTable, commit_written, patiently
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +193,7 @@ def run_without_spark(job: LakeJob, *, once: bool, wait: Callable[[float], bool]
             )
             tasks = cut(location, _below(ranges, ceiling), stream_id, options)
         if tasks:
-            job.commit([writer.write(it) for it in tasks])
+            job.commit([patiently(partial(writer.write, it), options.patience_s) for it in tasks])
         elif once:
             return
         left_s = 0.0 if tasks and once else options.interval_s - (time.monotonic() - begun)

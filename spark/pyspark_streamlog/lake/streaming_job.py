@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING
 from pyspark_streamlog.lake.source import NAME, written_files
 from pyspark_streamlog.options.read_options import SourceOptions
 from streamlog.arrow.range_reader import open_location
+from streamlog.errors import StreamlogError
 from streamlog.lake.job import LakeJob, look
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+class QueryFailed(StreamlogError):
+    """A task has failed as often as Spark tries it."""
 
 
 def run_with_spark(
@@ -29,9 +34,11 @@ def run_with_spark(
     wait: Callable[[float], bool],
     look_s: float = 1.0,
 ) -> None:
-    """As ``run_without_spark``. ``source``: how executors read. Raises what the driver's side raises, and
-    StreamingQueryException for a task.
+    """As ``run_without_spark``. ``source``: how executors read. Raises what the driver's side raises, and QueryFailed
+    for a task.
     """
+    from pyspark.errors import StreamingQueryException
+
     writer = job.open()
     spark.dataSource.register(written_files(source, writer, job.position))
     failures: list[Exception] = []
@@ -56,13 +63,20 @@ def run_with_spark(
     query = stream.start()
     try:
         _follow(query, job, wait, look_s)
-    except Exception:
+    except StreamingQueryException as error:
         if failures:
             raise failures[0] from None
-        raise
+        raise QueryFailed(_reason(error)) from error
     finally:
         query.stop()
         shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _reason(error: Exception) -> str:
+    """The last line of a Python worker's traceback, if there is one."""
+    lines = [it.strip() for it in str(error).splitlines() if it.strip()]
+    named = [it for it in lines if ": " in it and it.split(": ")[0].split(".")[-1].isidentifier()]
+    return (named or lines or [type(error).__name__])[0][:500]
 
 
 def _follow(
