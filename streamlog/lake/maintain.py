@@ -239,7 +239,7 @@ def _referenced(table: "Table") -> Iterable[str]:
             if manifest.manifest_path not in seen:
                 seen.add(manifest.manifest_path)
                 yield manifest.manifest_path
-                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                     yield entry.data_file.file_path
 
 
