@@ -14,6 +14,7 @@ from rich.table import Table
 from demo.ask import QUERY, ask_duckdb
 from demo.compute import compute_delays
 from demo.flights import Flights, load_flights
+from demo.lake import VIEW, write_table
 from demo.publish import ONE_BY_ONE, STREAM, publish_flights
 from demo.read_back import ReadBack
 from demo.servers import Servers, running_servers
@@ -41,6 +42,7 @@ class Story:
                 await self._read_back(servers, flights, progress)
                 await self._compute(servers, flights, progress)
                 await self._ask(servers, flights, progress)
+                await self._lake(servers, flights, progress)
             self._show(flights)
             if self.keep:
                 await self._stay(servers)
@@ -82,6 +84,16 @@ class Story:
         progress.update(task, total=len(flights), completed=len(flights))
         self._result("ask, DuckDB", f"{len(flights) / seconds:,.0f}/s", "as pandas, in one line")
 
+    async def _lake(self, servers: Servers, flights: Flights, progress: Progress) -> None:
+        task = progress.add_task("Iceberg", total=None)
+        place = self.folder / "lake"
+        place.mkdir()
+        written, asked = await asyncio.to_thread(write_table, servers.kafka, STREAM, flights, place)
+        progress.update(task, total=len(flights), completed=len(flights))
+        count = len(flights)
+        self._result("write an Iceberg table", f"{count / written:,.0f}/s", "exactly once, by day")
+        self._result("ask the table and the log", f"{count / asked:,.0f}/s", "as pandas")
+
     def _show(self, flights: Flights) -> None:
         delays = Table(title=f"Delay by carrier and origin, the {ROWS_SHOWN} worst")
         for name in ("carrier", "origin"):
@@ -98,8 +110,10 @@ class Story:
         for row in self.results:
             rates.add_row(*row)
         self.console.print(delays, rates)
-        self.console.print("\n[bold]The last step in Python, without Spark:[/]")
+        self.console.print("\n[bold]A question in Python, without Spark:[/]")
         self.console.print(f"  {QUERY}", markup=False, highlight=False, soft_wrap=True)
+        self.console.print("[bold]The same of the Iceberg table and what follows it in the log:[/]")
+        self.console.print(f"  {VIEW}", markup=False, highlight=False, soft_wrap=True)
 
     async def _stay(self, servers: Servers) -> None:
         self.console.print("\n[bold]The servers stay up. Try, in another terminal:[/]")

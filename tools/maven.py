@@ -19,7 +19,8 @@ _POM: Final = """
 </project>
 """
 _DEPENDENCY: Final = """
-    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>
+    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+    <type>{}</type>{}</dependency>
 """
 
 
@@ -28,12 +29,12 @@ class MavenError(Exception):
 
 
 def archives(artifacts: Sequence[str], folder: Path) -> Path:
-    """``folder`` with the archives of ``artifacts``, each as ``group:name:version``; fetched unless it is there. Raises
-    MavenError.
+    """``folder`` with the archives of ``artifacts``, each as ``group:name:version`` or
+    ``group:name:version:type:classifier``; fetched unless it is there. Raises MavenError.
     """
     if not folder.exists():
         partial = _begin(folder)
-        dependencies = (_DEPENDENCY.format(*it.split(":")) for it in artifacts)
+        dependencies = (_dependency(it) for it in artifacts)
         (partial / "pom.xml").write_text(_POM.format("".join(dependencies)))
         _run(partial, "dependency:copy-dependencies", f"-DoutputDirectory={partial}")
         partial.rename(folder)
@@ -53,6 +54,13 @@ def unpacked(artifact: str, folder: Path) -> Path:
         archive.unlink()
         partial.rename(folder)
     return folder
+
+
+def _dependency(artifact: str) -> str:
+    group, name, version, *more = artifact.split(":")
+    kind, classifier = more or ("jar", "")
+    told = f"<classifier>{classifier}</classifier>" if classifier else ""
+    return _DEPENDENCY.format(group, name, version, kind, told)
 
 
 def _begin(folder: Path) -> Path:

@@ -11,15 +11,17 @@ if TYPE_CHECKING:
 JAVA_EXIT_TIMEOUT_S: Final = 60
 
 
-def open_session(name: str) -> "SparkSession":
-    """A session on this machine, unless ``spark-submit`` says otherwise."""
+def open_session(name: str, master: str | None = None) -> "SparkSession":
+    """A session on this machine, unless ``spark-submit`` or ``master`` says otherwise."""
     prepare_environment()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
     spark = (
-        SparkSession.builder.appName(name)
-        .config("spark.ui.enabled", "false")
+        builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()

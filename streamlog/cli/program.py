@@ -91,6 +91,11 @@ COMMANDS: Final[dict[str, CommandPlace]] = {
         "import_files",
         "Write records of files into a stream, each once, also after an interruption.",
     ),
+    "lake": CommandPlace(
+        "lake.commands",
+        "app",
+        "Write a stream into an Apache Iceberg table, exactly once, and maintain the table.",
+    ),
     "doctor": CommandPlace(
         "doctor.command",
         "doctor",

@@ -148,17 +148,21 @@ def test_importing_the_package_is_cheap() -> None:
 @pytest.mark.parametrize(
     ("module", "packages", "foreign"),
     [
-        ("files.file_reader", "record log wire", "nats asyncio pydantic kio aiohttp"),
-        ("files.stream_folder", "record log wire", "nats asyncio pydantic kio aiohttp"),
+        ("files.file_reader", "record log tier wire", "nats asyncio pydantic kio aiohttp obstore"),
+        (
+            "files.stream_folder",
+            "record log tier wire",
+            "nats asyncio pydantic kio aiohttp obstore",
+        ),
         (
             "servers.fetch_reader",
-            "record log client wire authn tls",
-            "nats asyncio pydantic aiohttp",
+            "record log client tier wire authn tls",
+            "nats asyncio pydantic aiohttp obstore",
         ),
         (
             "servers.cluster_location",
-            "record log client wire authn tls",
-            "nats asyncio pydantic aiohttp",
+            "record log client tier wire authn tls",
+            "nats asyncio pydantic aiohttp obstore",
         ),
     ],
 )

@@ -1,0 +1,45 @@
+"""Options that the commands of ``streamlog lake`` share."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamlog.lake.catalog import TableName
+
+Table = Annotated[str, typer.Option("--table", metavar="NAMESPACE.NAME", help="The table.")]
+Catalog = Annotated[
+    str,
+    typer.Option(
+        help="A catalog of .pyiceberg.yaml, or of variables PYICEBERG_CATALOG__NAME__..., by its name."
+    ),
+]
+CatalogProperty = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="A property of the catalog, as PyIceberg calls it: uri=..., warehouse=... May be repeated. It is"
+        " seen in the list of processes: keep secrets in the file or in variables.",
+    ),
+]
+
+
+def table_name(table: str, catalog: str, properties: Iterable[str] | None) -> "TableName":
+    """Raises ConfigError."""
+    from streamlog.lake.catalog import TableName
+
+    return TableName(table, catalog, pairs(properties, "--catalog-property"))
+
+
+def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
+    """``NAME=VALUE``, each. Raises ConfigError."""
+    found = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ConfigError(option, f"{text!r} has no name and value", "write NAME=VALUE")
+        found[name] = value
+    return found

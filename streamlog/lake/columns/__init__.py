@@ -1,0 +1,1 @@
+"""What columns a table has, and how a record becomes a row of it, or a dead letter."""

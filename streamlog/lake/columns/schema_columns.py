@@ -1,0 +1,133 @@
+"""Columns by a schema: values that fit it are rows, others are dead letters with a reason.
+
+A format decodes a value into a row (a dict) or raises; JSON has a faster way for batches without an odd record, which
+agrees with the slower one on what fits.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from streamlog.errors import ConfigError
+from streamlog.lake.columns.table_columns import OPAQUE, dead_letter_schema, record_schema
+from streamlog.lake.columns.value_format import Misfit, ValueFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BESIDE: Final = tuple(name for name in OPAQUE if name != "value")
+"""Of the record, beside the schema's columns."""
+REASON_CHARS_MAX: Final = 500
+CHUNK_ROWS: Final = 4_096
+"""A record that does not fit makes so many go the slower way."""
+SUFFIXES: Final = {".json": "json", ".avsc": "avro", ".desc": "protobuf"}
+
+
+@dataclass(frozen=True)
+class SchemaColumns:
+    """The schema's columns, and the record's with ``_`` before their names."""
+
+    values: ValueFormat
+    time_column: str = "_timestamp"
+    has_dead_letters: bool = True
+
+    def schema(self) -> "pa.Schema":
+        import pyarrow as pa
+
+        beside = [record_schema().field(name).with_name(f"_{name}") for name in BESIDE]
+        fields = list(self.values.schema())
+        taken = {it.name for it in beside}
+        for it in fields:
+            if it.name in taken:
+                problem = f"the field {it.name} has the name of a column of records"
+                raise ConfigError("--schema", problem, "rename it")
+        return pa.schema([*beside, *(it.with_nullable(True) for it in fields)])
+
+    def rows_of(self, records: "pa.RecordBatch") -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
+        import pyarrow as pa
+
+        good, bad = [], []
+        for start in range(0, records.num_rows, CHUNK_ROWS):
+            rows, misfits = self._rows_of(records.slice(start, CHUNK_ROWS))
+            good.append(rows)
+            bad += [] if misfits is None else [misfits]
+        rows = pa.Table.from_batches(good, self.schema()).combine_chunks().to_batches()
+        empty = pa.RecordBatch.from_pylist([], self.schema())
+        dead = pa.Table.from_batches(bad, dead_letter_schema()).combine_chunks().to_batches()
+        return rows[0] if rows else empty, dead[0] if dead else None
+
+    def _rows_of(self, records: "pa.RecordBatch") -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
+        values = records.column("value")
+        decoded = None if values.null_count else self.values.decode_all(values)
+        if decoded is not None:
+            return self._beside(records, decoded), None
+        return self._one_by_one(records)
+
+    def _one_by_one(
+        self, records: "pa.RecordBatch"
+    ) -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
+        import pyarrow as pa
+
+        decode, schema = self.values.decoder(), self.values.schema()
+        rows: list[dict[str, Any]] = []
+        good: list[int] = []
+        bad: list[int] = []
+        reasons: list[str] = []
+        for index, value in enumerate(records.column("value").to_pylist()):
+            try:
+                if value is None:
+                    raise Misfit("there is no value")
+                rows.append(decode(value))
+            except (
+                Exception
+            ) as error:  # libraries raise what they like at bytes that are not theirs
+                bad.append(index)
+                text = str(error).partition("\n")[0][:REASON_CHARS_MAX]
+                reasons.append(text or type(error).__name__)
+            else:
+                good.append(index)
+        decoded = pa.RecordBatch.from_arrays(
+            [pa.array([row.get(it.name) for row in rows], it.type) for it in schema],
+            schema=pa.schema([it.with_nullable(True) for it in schema]),
+        )
+        fitting = self._beside(records.take(pa.array(good, pa.int64())), decoded)
+        if not bad:
+            return fitting, None
+        misfits = records.take(pa.array(bad, pa.int64()))
+        columns = [*misfits.columns, pa.array(reasons, pa.string())]
+        return fitting, pa.RecordBatch.from_arrays(columns, schema=dead_letter_schema())
+
+    def _beside(self, records: "pa.RecordBatch", decoded: "pa.RecordBatch") -> "pa.RecordBatch":
+        import pyarrow as pa
+
+        columns = [records.column(name) for name in BESIDE] + list(decoded.columns)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema())
+
+
+def schema_columns(text: str) -> SchemaColumns:
+    """By a file: ``x.json`` (JSON Schema), ``x.avsc`` (Avro) or ``x.desc:package.Message`` (Protobuf). Raises
+    ConfigError.
+    """
+    name, _, message = text.partition(".desc:")
+    path = Path(f"{name}.desc" if message else text)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            "--schema", f"{path} cannot be read ({error.strerror})", "name a file"
+        ) from None
+    kind = SUFFIXES.get(path.suffix)
+    if kind == "json":
+        from streamlog.lake.columns.json_values import JsonValues
+
+        return SchemaColumns(JsonValues.parse(data))
+    if kind == "avro":
+        from streamlog.lake.columns.avro_values import AvroValues
+
+        return SchemaColumns(AvroValues.parse(data))
+    if kind == "protobuf":
+        from streamlog.lake.columns.protobuf_values import ProtobufValues
+
+        return SchemaColumns(ProtobufValues.parse(data, message))
+    problem = f"the ending of {path.name} is none of {', '.join(SUFFIXES)}"
+    raise ConfigError("--schema", problem, "rename the file after what it is")

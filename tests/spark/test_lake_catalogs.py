@@ -1,0 +1,129 @@
+"""Tables in a REST catalog and in an object store, which are killed while a job goes on."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+pytest.importorskip("pyiceberg", reason="the extra `lake` is not installed")
+
+from tests.lake_table import StreamTable, sql_catalog
+from tests.peers.sources import cache
+from tests.spark.live_node import LiveNode
+from tools import s3_server
+from tools.maven import MavenError
+from tools.nodes.server_process import wait_until
+from tools.rest_catalog import RestCatalog, jars
+from tools.s3_server import BUCKET, S3Server
+
+pytestmark = pytest.mark.peers
+
+OPTIONS = ["--engine", "local", "--interval", "0", "--commit-size", "200k"]
+OPTIONS += ["--source-option", "maxBytesPerPartition=60000"]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[RestCatalog]:
+    if shutil.which("java") is None:
+        pytest.skip("no Java")
+    try:
+        found = jars(cache())
+    except MavenError as error:
+        pytest.skip(str(error))
+    server = RestCatalog(tmp_path, found)
+    server.start()
+    yield server
+    server.kill()
+
+
+class Publisher:
+    """Publishes to two partitions until it is stopped."""
+
+    def __init__(self, node: LiveNode, stream: str) -> None:
+        self.count = 0
+        self._node, self._stream = node, stream
+        self._done = Event()
+        self._thread = Thread(target=self._publish)
+
+    def __enter__(self) -> "Publisher":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _publish(self) -> None:
+        while not self._done.is_set():
+            first, self.count = self.count, self.count + 300
+            values = range(first, self.count)
+            self._node.produce_keyed(self._stream, [(b"%d" % i, b"%0300d" % i) for i in values])
+            self._done.wait(0.05)
+
+
+def test_a_job_outlives_the_catalog(node: LiveNode, catalog: RestCatalog, tmp_path: Path) -> None:
+    table = StreamTable(tmp_path, "rest", catalog.properties)
+    node.create(table.stream, 2)
+    job = table.job(node, *OPTIONS)
+    with Publisher(node, table.stream) as publisher:
+        job.spawn()
+        try:
+            for round_ in range(1, 4):
+                commits = job.log_text().count("committed")
+                wait_until(
+                    lambda: job.log_text().count("committed") > commits + 1,  # noqa: B023
+                    f"commits of round {round_}", 60,
+                )  # fmt: skip
+                time.sleep(0.07 * round_)
+                catalog.kill()
+                catalog.start()
+            commits = job.log_text().count("committed")
+            wait_until(
+                lambda: job.log_text().count("committed") > commits, "commits afterwards", 60
+            )
+            assert job.is_running(), job.log_text()[-3_000:]
+        finally:
+            job.kill()
+    table.run_once(node)
+    assert table.check(node, 2) == publisher.count
+
+
+def test_a_job_outlives_the_store(node: LiveNode, tmp_path: Path) -> None:
+    if shutil.which("java") is None:
+        pytest.skip("no Java")
+    try:
+        found = s3_server.jars(cache())
+    except MavenError as error:
+        pytest.skip(str(error))
+    with S3Server(tmp_path / "s3", found) as store:
+        properties = sql_catalog(tmp_path) | {
+            "warehouse": f"s3://{BUCKET}/warehouse",
+            "s3.endpoint": store.endpoint,
+            "s3.access-key-id": s3_server.ACCESS_KEY,
+            "s3.secret-access-key": s3_server.SECRET_KEY,
+            "s3.region": "us-east-1",
+        }
+        table = StreamTable(tmp_path, "store", properties)
+        node.create(table.stream, 2)
+        with Publisher(node, table.stream) as publisher:
+            job = table.job(node, *OPTIONS)
+            try:
+                for round_ in range(2):
+                    job.spawn()
+                    commits = job.log_text().count("committed")
+                    wait_until(
+                        lambda: job.log_text().count("committed") > commits + 1,  # noqa: B023
+                        "commits", 90,
+                    )  # fmt: skip
+                    store.stop()
+                    store.start()
+                    if round_:
+                        continue
+                    job.kill()
+            finally:
+                job.kill()
+        table.run_once(node)
+        assert table.check(node, 2) == publisher.count

@@ -1,0 +1,226 @@
+"""Columns by a schema, dead letters, upkeep, and the view of a table and the log."""
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyiceberg", reason="the extra `lake` is not installed")
+
+import pyarrow as pa
+
+from streamlog.errors import ConfigError
+from streamlog.lake import union
+from streamlog.lake.catalog import CatalogUnavailable
+from streamlog.lake.maintain import Upkeep, maintain
+from streamlog.lake.position import RecordsGone
+from streamlog.lake.table import LakeTable
+from tests.lake_table import StreamTable, sql_catalog
+from tests.spark.live_node import LiveNode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INTEGER = {"type": "integer"}
+TEXT = {"type": "string"}
+
+
+@pytest.fixture
+def table(tmp_path: Path, request: pytest.FixtureRequest) -> StreamTable:
+    stream = request.node.name.replace("test_", "")[:40].split("[")[0]
+    return StreamTable(tmp_path, stream, sql_catalog(tmp_path))
+
+
+def json_schema(folder: Path, **properties: object) -> str:
+    path = folder / "schema.json"
+    path.write_text(json.dumps({"properties": properties, "required": ["id"]}))
+    return str(path)
+
+
+def test_values_that_fit_are_rows_and_others_dead_letters(
+    node: LiveNode, table: StreamTable
+) -> None:
+    node.create(table.stream)
+    schema = json_schema(table.folder, id=INTEGER, name=TEXT)
+    node.produce(table.stream, [b'{"id": 1, "name": "a"}', b'{"id": "x"}', b'{"id": 2}', b"no"])
+    table.run_once(node, "--schema", schema)
+    rows = [(it["_offset"], it["id"], it["name"]) for it in table.rows()]
+    assert sorted(rows) == [(0, 1, "a"), (2, 2, None)]
+    dead = table.dead_letters.load().scan().to_arrow().to_pylist()
+    assert [(it["offset"], it["value"]) for it in dead] == [(1, b'{"id": "x"}'), (3, b"no")]
+    assert dead[0]["reason"] == 'id is no integer: "x"'
+
+
+def test_a_schema_may_get_columns_and_wider_types(node: LiveNode, table: StreamTable) -> None:
+    node.create(table.stream)
+    avro = table.folder / "schema.avsc"
+
+    def write(*fields: tuple[str, str]) -> None:
+        told = [{"name": name, "type": kind} for name, kind in fields]
+        avro.write_text(json.dumps({"type": "record", "name": "r", "fields": told}))
+
+    write(("a", "int"))
+    node.produce(table.stream, [b"\x02"])
+    table.run_once(node, "--schema", str(avro))
+    write(("a", "long"), ("b", "string"))
+    node.produce(table.stream, [b"\x04\x02z", b"\x04"])
+    table.run_once(node, "--schema", str(avro))
+    rows = sorted((it["_offset"], it["a"], it["b"]) for it in table.rows())
+    assert rows == [(0, 1, None), (1, 2, "z")]
+    assert table.table.load().scan().to_arrow().schema.field("a").type == pa.int64()
+    assert table.dead_letters.load().scan().count() == 1
+    write(("a", "string"))
+    job = table.job(node, "--engine", "local", "--once", "--schema", str(avro))
+    job.spawn()
+    assert job.wait(60) == 2
+    assert "do not fit" in job.log_text(), job.log_text()
+
+
+def test_dead_letters_come_once_though_the_table_was_not_committed_to(
+    node: LiveNode, table: StreamTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job dies between the two commits."""
+    from streamlog.arrow.options.read_options import ReadOptions
+    from streamlog.arrow.options.subscription import StreamSubscription
+    from streamlog.lake.columns.schema_columns import schema_columns
+    from streamlog.lake.job import JobOptions, LakeJob, run_without_spark
+
+    node.create(table.stream)
+    schema = json_schema(table.folder, id=INTEGER)
+    node.produce(table.stream, [b'{"id": 1}', b"bad", b'{"id": 2}'])
+    read = ReadOptions(servers=node.kafka, subscription=StreamSubscription((table.stream,)))
+    options = JobOptions(table.stream, read, table.name, schema_columns(schema))
+    commit = LakeTable.commit
+
+    def killed(self: LakeTable, *arguments: object, **options: object) -> object:
+        if self.name == table.name:
+            raise CatalogUnavailable("killed")
+        return commit(self, *arguments, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LakeTable, "commit", killed)
+        with pytest.raises(CatalogUnavailable):
+            run_without_spark(LakeJob(options), once=True, wait=lambda _: False)
+    assert table.dead_letters.load().scan().count() == 1
+    assert not table.rows()
+    node.produce(table.stream, [b"also bad"])
+    table.run_once(node, "--schema", schema)
+    dead = table.dead_letters.load().scan().to_arrow()["offset"].to_pylist()
+    assert sorted(dead) == [1, 3]
+    assert sorted(it["_offset"] for it in table.rows()) == [0, 2]
+
+
+def test_upkeep_keeps_rows_and_position(node: LiveNode, table: StreamTable) -> None:
+    node.create(table.stream, 2)
+    for first in range(0, 1_000, 100):
+        records = [(b"%d" % (i % 7), b"%050d" % i) for i in range(first, first + 100)]
+        node.produce_keyed(table.stream, records)
+        table.run_once(node, "--partition-by", "hour")
+    before = len(list(table.table.load().scan().plan_files()))
+    data = table.folder / "warehouse"
+    orphan = next(data.rglob("*.parquet")).with_name("0-0-1-orphan.parquet")
+    orphan.write_bytes(b"of a killed job")
+    position = table.table.position()
+    done = maintain(table.table, Upkeep(expire_ms=0, orphan_ms=0), now=time.time() + 60)
+    assert done.small_files == before
+    assert table.table.position() == position
+    loaded = table.table.load()
+    assert len(list(loaded.scan().plan_files())) == done.large_files < before
+    assert len(loaded.snapshots()) == 1
+    assert not orphan.exists()
+    paths = {it.file.file_path.removeprefix("file://") for it in loaded.scan().plan_files()}
+    assert {str(it) for it in data.rglob("*.parquet")} == paths
+    node.produce(table.stream, [b"more"])
+    table.run_once(node)
+    there = Counter((it["partition"], it["offset"], it["value"]) for it in table.rows())
+    expected = Counter(
+        (number, it.offset, it.value)
+        for number in range(2)
+        for it in node.records(table.stream, number)
+    )
+    assert there == expected
+    command = table.command("maintain", "--bootstrap-server", node.kafka, "--follow-retention")
+    from tools.nodes.server_process import ServerProcess
+
+    process = ServerProcess(command, table.folder / "maintain.log")
+    process.spawn()
+    assert process.wait(60) == 0, process.log_text()
+
+
+def test_files_of_records_before_the_log_start_go(node: LiveNode, table: StreamTable) -> None:
+    node.create(table.stream)
+    for first in (0, 100):
+        node.produce(table.stream, [b"%d" % i for i in range(first, first + 100)])
+        table.run_once(node)
+    done = maintain(table.table, Upkeep(files_min=99, log_starts={0: 150}))
+    assert done.aged_files == 1
+    assert sorted(it["offset"] for it in table.rows()) == list(range(100, 200))
+    table.run_once(node)
+    assert len(table.rows()) == 100
+
+
+def test_the_union_has_the_table_and_what_follows_it(node: LiveNode, table: StreamTable) -> None:
+    node.create(table.stream, 2)
+    records = [(b"%d" % (i % 7), b"%d" % i) for i in range(500)]
+    node.produce_keyed(table.stream, records[:300])
+    table.run_once(node)
+    node.produce_keyed(table.stream, records[300:])
+    where = {"catalog": "tests", "catalog_properties": table.name.properties}
+    reader = union(table.stream, table.name.table, servers=node.kafka, **where)  # type: ignore[arg-type]
+    table.run_once(node)
+    node.produce_keyed(table.stream, [(b"later", b"later")])
+    rows = reader.read_all()
+    found = Counter(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+    assert set(found.values()) == {1}
+    assert Counter(rows["value"].to_pylist()) == Counter(value for _, value in records)
+    with pytest.raises(ConfigError, match="has no columns"):
+        union(table.stream, table.name.table, servers=node.kafka,
+              schema=json_schema(table.folder, id=INTEGER), **where)  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_records_that_the_log_lost_before_the_table_had_them_are_told(
+    node: LiveNode, table: StreamTable
+) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    node.create(table.stream)
+    node.produce(table.stream, [b"%d" % i for i in range(10)])
+    table.run_once(node)
+    node.produce(table.stream, [b"%d" % i for i in range(10, 30)])
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    (future,) = admin.delete_records([TopicPartition(table.stream, 0, 20)]).values()
+    future.result(30)
+    job = table.job(node, "--engine", "local", "--once")
+    job.spawn()
+    assert job.wait(60) == 1
+    assert "--allow-loss" in job.log_text(), job.log_text()
+    with pytest.raises(RecordsGone):
+        union(table.stream, table.name.table, servers=node.kafka, catalog="tests",
+              catalog_properties=table.name.properties)  # fmt: skip
+    table.run_once(node, "--allow-loss")
+    assert sorted(it["offset"] for it in table.rows()) == [*range(10), *range(20, 30)]
+
+
+@pytest.mark.spark
+def test_spark_reads_the_union(spark: "SparkSession", node: LiveNode, tmp_path: Path) -> None:
+    from pyspark_streamlog.lake.union import union
+
+    table = StreamTable(tmp_path, "union_by_spark", sql_catalog(tmp_path))
+    node.create(table.stream, 2)
+    records = [(b"%d" % (i % 7), b"%d" % i) for i in range(500)]
+    node.produce_keyed(table.stream, records[:300])
+    table.run_once(node)
+    node.produce_keyed(table.stream, records[300:])
+    rows = union(
+        spark, table.stream, table.name.table, servers=node.kafka,
+        catalog="tests", catalog_properties=dict(table.name.properties),
+    )  # fmt: skip
+    table.run_once(node)
+    found = [bytes(row.value) for row in rows.collect()]
+    assert Counter(found) == Counter(value for _, value in records)
+    assert rows.count() == 500
+    assert rows.filter("partition = 1").count() == len(node.records(table.stream, 1))
