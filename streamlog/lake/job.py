@@ -27,6 +27,7 @@ from streamlog.lake.data_files import WrittenRange
 from streamlog.lake.position import OffsetRange, TablePosition, next_ranges
 from streamlog.lake.range_writer import RangeWriter
 from streamlog.lake.table import PATIENCE_S, LakeTable, commit_written, patiently
+from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -211,8 +212,6 @@ def cut(
     location: Location, ranges: Iterable[OffsetRange], stream_id: str, options: JobOptions
 ) -> list[PartitionRange]:
     """Tasks of one commit: the first of each partition, the second of each, and so on, until there is enough."""
-    from streamlog.model import TopicPartition
-
     whole = [
         PartitionRange(
             TopicPartition(options.stream, it.partition), stream_id, it.start_offset, it.end_offset

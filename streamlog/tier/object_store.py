@@ -61,7 +61,9 @@ CHUNK_BYTES: Final = 8 * MIB
 WORKERS: Final = 2
 """Threads for files and checksums. They are faster than any store."""
 NICENESS: Final = 10
-"""Of threads that give way, above the process's own: a tenth of the processor time that others have, where there is too little for all."""
+"""Of threads that give way, above the process's own. Where there is too little processor time for all, they get a tenth
+of what others get.
+"""
 NICENESS_MAX: Final = 19
 DELETED_MAX: Final = 1000
 """Objects that one request deletes."""

@@ -444,12 +444,15 @@ class TierManager:
             local_start=log.log_start_offset,
             log_end=log.log_end_offset,
         )
-        image = partition.tiered.image
-        if partition.state.is_behind_store and image is not None:
-            # Where all that this log has is in the store, or was removed, nothing is lost by going on behind that.
-            if log.log_end_offset <= max(end, image.log_start_offset):
-                await begin_at_store_end(partition, image.end_offset, self._workers)
-                return manifest
+        image, is_behind = partition.tiered.image, partition.state.is_behind_store
+        if (
+            is_behind
+            and image is not None
+            and log.log_end_offset <= max(end, image.log_start_offset)
+        ):
+            # All that this log has is in the store, or was removed: nothing is lost by going on behind that.
+            await begin_at_store_end(partition, image.end_offset, self._workers)
+            return manifest
         if end >= manifest.end_offset:
             return manifest
         extra = {"stream": partition.tp.stream, "partition": partition.tp.partition}
