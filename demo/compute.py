@@ -1,8 +1,9 @@
-"""Spark over the segment files: the job of ``spark/jobs``, its figures compared with pandas'."""
+"""Spark over segment files and an Iceberg table: the job of ``spark/jobs``, its figures compared with pandas'."""
 
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +22,17 @@ class WrongFigure(Exception):
     """Another program and pandas do not agree."""
 
 
-async def compute_delays(data_dir: Path, stream: str, flights: Flights, folder: Path) -> float:
-    """Run the job and compare, exactly. Returns the seconds that it took once Spark was warm."""
+async def compute_delays(
+    data_dir: Path, stream: str, flights: Flights, folder: Path, of_table: Sequence[str]
+) -> tuple[float, float]:
+    """Run the job and compare, exactly. ``of_table``: its options that name the table. Returns the seconds that it took
+    once Spark was warm: for the files, and for the table.
+    """
     await _all_committed(data_dir, TopicPartition(stream, 0), len(flights))
     output = folder / "delays.json"
     command = [sys.executable, str(JOB), "--path", str(data_dir), "--stream", stream, "--warm-up"]
-    child = await Child.start("delays.py", [*command, "--json", str(output)], folder / "spark.log")
+    command += [*of_table, "--json", str(output)]
+    child = await Child.start("delays.py", command, folder / "spark.log")
     try:
         async with asyncio.timeout(JOB_TIMEOUT_S):
             code = await child.wait()
@@ -35,9 +41,10 @@ async def compute_delays(data_dir: Path, stream: str, flights: Flights, folder: 
     if code != 0:
         raise WrongFigure(f"{child.name} failed: {child.last_line()}")
     result = json.loads(output.read_text())
-    rows = {(row.pop("carrier"), row.pop("origin")): tuple(row.values()) for row in result["rows"]}
-    compare(rows, flights.delays, "Spark")
-    return float(result["seconds"])
+    for name, it in result.items():
+        rows = {(row.pop("carrier"), row.pop("origin")): tuple(row.values()) for row in it["rows"]}
+        compare(rows, flights.delays, f"Spark over the {name}")
+    return float(result["files"]["seconds"]), float(result["table"]["seconds"])
 
 
 def compare(computed: Delays, expected: Delays, program: str) -> None:

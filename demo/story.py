@@ -14,7 +14,7 @@ from rich.table import Table
 from demo.ask import QUERY, ask_duckdb
 from demo.compute import compute_delays
 from demo.flights import Flights, load_flights
-from demo.lake import VIEW, write_table
+from demo.lake import TABLE, VIEW, FlightsTable
 from demo.publish import ONE_BY_ONE, STREAM, publish_flights
 from demo.read_back import ReadBack
 from demo.servers import Servers, running_servers
@@ -40,9 +40,11 @@ class Story:
             with self._progress() as progress:
                 await self._publish(servers, flights, self._bar(progress, "publish", flights))
                 await self._read_back(servers, flights, progress)
-                await self._compute(servers, flights, progress)
+                table = FlightsTable(servers.kafka, STREAM, self.folder / "lake")
+                await self._write_table(table, flights, progress)
+                await self._compute(servers, table, flights, progress)
                 await self._ask(servers, flights, progress)
-                await self._lake(servers, flights, progress)
+                await self._ask_table(table, flights, progress)
             self._show(flights)
             if self.keep:
                 await self._stay(servers)
@@ -69,14 +71,23 @@ class Story:
             stop.set()
         self._result("read, confluent-kafka", f"{rate:,.0f}/s", "count, order, content")
 
-    async def _compute(self, servers: Servers, flights: Flights, progress: Progress) -> None:
+    async def _compute(
+        self, servers: Servers, table: FlightsTable, flights: Flights, progress: Progress
+    ) -> None:
         task = progress.add_task("Spark", total=None)
+        of_table = ["--table", TABLE, "--servers", servers.kafka]
+        for name, value in table.catalog.items():
+            of_table += ["--catalog-property", f"{name}={value}"]
         started = time.monotonic()
-        seconds = await compute_delays(servers.data_dir, STREAM, flights, self.folder)
+        in_files_s, in_table_s = await compute_delays(
+            servers.data_dir, STREAM, flights, self.folder, of_table
+        )
         progress.update(task, total=len(flights), completed=len(flights))
         whole = time.monotonic() - started
-        rate = f"{len(flights) / seconds:,.0f}/s"
+        rate = f"{len(flights) / in_files_s:,.0f}/s"
         self._result("compute, Spark", rate, f"as pandas; {whole:.0f} s from cold")
+        rate = f"{len(flights) / in_table_s:,.0f}/s"
+        self._result("the same of the table, Spark", rate, "as pandas")
 
     async def _ask(self, servers: Servers, flights: Flights, progress: Progress) -> None:
         task = progress.add_task("DuckDB", total=None)
@@ -84,15 +95,19 @@ class Story:
         progress.update(task, total=len(flights), completed=len(flights))
         self._result("ask, DuckDB", f"{len(flights) / seconds:,.0f}/s", "as pandas, in one line")
 
-    async def _lake(self, servers: Servers, flights: Flights, progress: Progress) -> None:
+    async def _write_table(self, table: FlightsTable, flights: Flights, progress: Progress) -> None:
         task = progress.add_task("Iceberg", total=None)
-        place = self.folder / "lake"
-        place.mkdir()
-        written, asked = await asyncio.to_thread(write_table, servers.kafka, STREAM, flights, place)
+        seconds = await asyncio.to_thread(table.write)
         progress.update(task, total=len(flights), completed=len(flights))
-        count = len(flights)
-        self._result("write an Iceberg table", f"{count / written:,.0f}/s", "exactly once, by day")
-        self._result("ask the table and the log", f"{count / asked:,.0f}/s", "as pandas")
+        rate = f"{len(flights) / seconds:,.0f}/s"
+        self._result("write an Iceberg table", rate, "exactly once, by day")
+
+    async def _ask_table(self, table: FlightsTable, flights: Flights, progress: Progress) -> None:
+        task = progress.add_task("Iceberg", total=None)
+        seconds = await asyncio.to_thread(table.ask, flights)
+        progress.update(task, total=len(flights), completed=len(flights))
+        rate = f"{len(flights) / seconds:,.0f}/s"
+        self._result("the same of the table, DuckDB", rate, "as pandas")
 
     def _show(self, flights: Flights) -> None:
         delays = Table(title=f"Delay by carrier and origin, the {ROWS_SHOWN} worst")

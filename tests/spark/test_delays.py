@@ -49,7 +49,8 @@ def mean(carrier: str, origin: str, name: str) -> float | None:
 def test_delays_are_those_of_the_records(spark: "SparkSession", folder: DataFolder) -> None:
     records = [HandRecord(json.dumps(flight).encode()) for flight in FLIGHTS]
     folder.segment([records[:2], records[2:]], stream="flights")
-    rows = load_job().delays(spark, str(folder.path), "flights").collect()
+    job = load_job()
+    rows = job.delays(job.in_files(spark, str(folder.path), "flights")).collect()
     counts = {("B6", "JFK"): 2, ("UA", "EWR"): 3, ("UA", "JFK"): 1}
     assert [tuple(row) for row in rows] == [
         (*name, count, mean(*name, "dep_delay"), mean(*name, "arr_delay"))
