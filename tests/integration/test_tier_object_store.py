@@ -168,7 +168,9 @@ async def test_a_fault_that_stays_is_told_with_its_remedy(
     store: ObjectStore, faulty: FaultyStore
 ) -> None:
     fault = faulty.strike("unavailable", times=1_000)
-    with pytest.raises(ObjectStoreUnavailable, match=r"503 .*; see whether tier\.url is reach"):
+    with pytest.raises(
+        ObjectStoreUnavailable, match=r"503 .*; see whether the store \(tier\.url\) is reach"
+    ):
         await store.create("a/b", b"content")
     assert fault.struck == QUICK.attempts_max
     assert store.statistics.failures["ObjectStoreUnavailable"] == QUICK.attempts_max
@@ -226,7 +228,7 @@ async def test_wrong_credentials_are_told_at_once(
         calls.append(lambda: store.delete(["a/b"]))
     for call in calls:
         before = len(faulty.requests)
-        with pytest.raises(ObjectStoreDenied, match=r"check the bucket of tier\.url"):
+        with pytest.raises(ObjectStoreDenied, match=r"check the bucket \(tier\.url\)"):
             await call()
         assert len(faulty.requests) == before + 1
     store.close()

@@ -325,6 +325,11 @@ def test_only_what_is_needed_is_asked_of_the_store(
 ) -> None:
     """One manifest for each plan, no list; and for the newest records nothing."""
     filled(node)
+    wait_until(
+        lambda: in_store(planned(node, bucket)).end_offset == local_segments(node)[-1],
+        "all closed segments are in the store",
+        60,
+    )
     counts: list[dict[str, int]] = []
     close = blocking_store.BlockingStore.close
 
