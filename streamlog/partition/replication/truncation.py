@@ -42,7 +42,7 @@ DAMAGE_CUT: Final = Condition(
     meaning="A follower cut off what was damaged, and fetches it from the leader.",
 )
 
-STORE_TAKEN = Condition(
+STORE_TAKEN: Final = Condition(
     "SL-0238",
     "log begins where the object store's copy ends",
     NO_ACTION,
