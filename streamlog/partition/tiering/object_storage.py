@@ -45,8 +45,8 @@ class ObjectStorage:
 
     async def open(self, group: asyncio.TaskGroup) -> None:
         """Its tasks run in ``group``. Raises StorageFailed and its kin."""
+        await self.cache.open(group)  # reads may come from the first turn of the event loop on
         await self.store.give_way()
-        await self.cache.open(group)
 
     async def close(self) -> None:
         """Nothing is asked of the store from now on."""
