@@ -190,8 +190,8 @@ class PartitionState(StateEnd):
         """Of the replicas, as last heard."""
         self.min_isr = 1
         self.is_short = True
-        self.is_behind_store = False
         """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
+        self.is_behind_store = False
         self.pending = deque()
         """In order of their offsets; the leader's."""
         self.in_flight_bytes = 0

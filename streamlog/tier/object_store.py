@@ -190,9 +190,13 @@ class ObjectStore:
         """``call`` in a thread of tiered storage. A cancellation waits until it has ended: it may be
         writing a file that is to be removed. Raises ObjectStoreUnavailable after ``close``.
         """
+        return await self.run_in(self._workers, call, *arguments)
+
+    async def run_in(self, workers: Executor, call: Callable[..., T], *arguments: Any) -> T:
+        """The same in other threads, for what takes long: reads of the store must not wait for it."""
         loop = asyncio.get_running_loop()
         try:
-            future = loop.run_in_executor(self._workers, call, *arguments)
+            future = loop.run_in_executor(workers, call, *arguments)
         except RuntimeError:  # the node stops
             raise ObjectStoreUnavailable(f"{self.url}: closed") from None
         try:
@@ -568,14 +572,19 @@ def check_url(url: str) -> None:
         raise ConfigError("tier.url", f"{url!r} names no bucket", f"name {parts.scheme}://bucket")
 
 
+def lower_priority() -> None:
+    """Of this thread, by NICENESS."""
+    thread = threading.get_native_id()
+    niceness = os.getpriority(os.PRIO_PROCESS, thread) + NICENESS
+    os.setpriority(os.PRIO_PROCESS, thread, min(niceness, NICENESS_MAX))
+
+
 def _give_way(both_began: threading.Barrier) -> None:
     """Each thread has its own priority on Linux, and those that it starts inherit it."""
     import obstore
     from obstore.store import MemoryStore
 
-    thread = threading.get_native_id()
-    niceness = os.getpriority(os.PRIO_PROCESS, thread) + NICENESS
-    os.setpriority(os.PRIO_PROCESS, thread, min(niceness, NICENESS_MAX))
+    lower_priority()
     obstore.list(MemoryStore()).collect()  # its threads begin
     both_began.wait()
 

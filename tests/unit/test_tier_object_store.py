@@ -1,20 +1,26 @@
 """What is wrong with a URL, and what is missing, is told before anything is sent."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from streamlog.config import TierSection
 from streamlog.errors import (
     ConfigError,
     ObjectExists,
     ObjectNotFound,
     ObjectStoreUnavailable,
 )
-from streamlog.tier.object_store import NICENESS, NICENESS_MAX, ObjectStore, check_url
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.partition.tiering.object_storage import ObjectStorage
+from streamlog.tier.object_store import NICENESS, NICENESS_MAX, WORKERS, ObjectStore, check_url
 
 
 @pytest.mark.parametrize(
@@ -76,6 +82,21 @@ async def test_a_closed_store_runs_nothing(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(ObjectStoreUnavailable, match="closed"):
         await store.run(tmp_path.stat)
+
+
+async def test_reads_do_not_wait_for_segments_that_are_checked(tmp_path: Path) -> None:
+    settings = TierSection(url=(tmp_path / "bucket").as_uri(), concurrency=1)
+    storage = ObjectStorage(settings, "c", tmp_path, files=FilePool(OsDisk(), 8))
+    may_end = threading.Event()
+    checks = [asyncio.create_task(storage.run(may_end.wait)) for _ in range(2 * WORKERS)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(9):
+        assert await storage.store.run(tmp_path.exists)
+    may_end.set()
+    assert all(await asyncio.gather(*checks))
+    await storage.close()
+    with pytest.raises(ObjectStoreUnavailable, match="closed"):
+        await storage.run(may_end.wait)
 
 
 NICENESS_OF_THREADS = """

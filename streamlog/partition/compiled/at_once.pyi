@@ -6,8 +6,9 @@ objects that this takes, are left out: where each message is a batch of its own 
 
 Nothing is weaker than in the usual way. A record is written to its segment by ``write(2)`` before its
 publisher is answered, so it outlives a kill of the process; a failed write raises, and nobody is answered.
-The high watermark moves behind the log end, never before it. Where anything waits, or anybody watches,
-the append is refused with -1 and has its turn like any other, so nothing overtakes.
+The high watermark moves behind the log end, never before it. Where anything waits, the append is refused
+with -1 and has its turn like any other, so nothing overtakes. So is a run of messages where the commit is
+watched; what a producer sent tells the watchers before it returns.
 """
 
 from asyncio import Future
@@ -38,7 +39,7 @@ class StateEnd:
     is_short: bool
     """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
     is_behind_store: bool
-    """It leads, and the object store has records beyond its log's end: it was elected unclean."""
+    """It leads, and the object store has records beyond its log's end: it was elected unclean, or lost its disk."""
     failure: StreamlogError | None
     """Set once, when the disk failed or the partition is gone: nothing more is appended."""
     progress: LeaderProgress | None

@@ -62,14 +62,13 @@ cdef class StateEnd:
         if self.is_behind_store:
             self.check_not_behind_store()
 
-
     def check_not_behind_store(self):
         """Raises ObjectStoreUnavailable while the object store has what this leader lacks: its next record would take
         the offset of another one.
         """
         if self.is_behind_store:
             raise ObjectStoreUnavailable(
-                f"{self.tp}: this leader, elected unclean, has yet to take over what the object store has beyond its log"
+                f"{self.tp}: this leader has yet to take over what the object store has beyond its log"
             )
 
 

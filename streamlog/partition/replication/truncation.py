@@ -13,6 +13,7 @@ from typing import Final
 
 from streamlog.condition import CRITICAL, NO_ACTION, Condition
 from streamlog.errors import Overloaded, StorageFailed, StorageFull, StreamlogError
+from streamlog.metadata.image.image_types import TierImage
 from streamlog.partition.partition import Partition
 from streamlog.partition.replication.partition_follower import FetchPosition, Truncation
 
@@ -70,14 +71,16 @@ async def truncate(
         await _truncate(partition, cut, workers, LOG_CUT)
 
 
-async def begin_at_store_end(partition: Partition, offset: int, workers: Executor) -> None:
-    """Have a leader go on behind what the object store has: all of its log is there, too. Nothing, where it has become
-    another's to lead meanwhile. Raises StorageFailed, StorageFull, Overloaded.
+async def begin_at_store_end(partition: Partition, image: TierImage, workers: Executor) -> None:
+    """Have a leader go on behind what the object store has: all of its log is there, too. Nothing where another
+    leadership, or another manifest, has begun meanwhile: its log may be another one. Raises StorageFailed, StorageFull,
+    Overloaded.
     """
+    epoch = partition.leader_epoch
     await partition.wait_quiet()
-    image = partition.tiered.image
-    if partition.state.is_behind_store and image is not None and image.end_offset == offset:
-        await _truncate(partition, Truncation(offset, whole=True), workers, STORE_TAKEN)
+    is_same = partition.leader_epoch == epoch and partition.tiered.image == image
+    if is_same and partition.state.is_behind_store:
+        await _truncate(partition, Truncation(image.end_offset, whole=True), workers, STORE_TAKEN)
 
 
 async def _truncate(

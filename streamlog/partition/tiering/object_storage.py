@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -12,7 +13,7 @@ from streamlog.partition.tiering.tiered_log import PinnedSegment
 from streamlog.tier.manifest import TieredSegment, TierManifest
 from streamlog.tier.manifest_store import ManifestStore
 from streamlog.tier.object_layout import ManifestVersion, PartitionPrefix, StreamPrefix
-from streamlog.tier.object_store import ObjectStore, StoreLimits
+from streamlog.tier.object_store import ObjectStore, StoreLimits, lower_priority
 from streamlog.tier.segment_cache import CachedSegment, SegmentCache
 from streamlog.tier.segment_object import SealedFiles, read_parts, upload_segment
 
@@ -35,6 +36,10 @@ class ObjectStorage:
             upload_bytes_per_s=settings.bandwidth_bytes_per_s or None,
         )
         self.store = ObjectStore(settings.url, endpoint=settings.endpoint, limits=limits)
+        self._preparing = ThreadPoolExecutor(
+            settings.concurrency, thread_name_prefix="tier-upload", initializer=lower_priority
+        )
+        """Segments that are checked before they are uploaded; cold reads have the store's threads for themselves."""
         self._manifests = ManifestStore(self.store, cluster_id)
         self.cache = SegmentCache(
             self.store,
@@ -51,6 +56,7 @@ class ObjectStorage:
     async def close(self) -> None:
         """Nothing is asked of the store from now on."""
         await self.cache.close()
+        self._preparing.shutdown(wait=False)
         await asyncio.to_thread(self.store.close)
 
     # Reads
@@ -81,7 +87,7 @@ class ObjectStorage:
     # Uploads
 
     async def run(self, call: Callable[[], T]) -> T:
-        return await self.store.run(call)
+        return await self.store.run_in(self._preparing, call)
 
     async def upload(
         self, place: PartitionPrefix, files: SealedFiles, *, leader_epoch: int, upload_id: UUID

@@ -13,6 +13,9 @@ now
    the objects go. A crash leaves orphans.
 6. Orphans that are old enough go, once the controller has confirmed that this node leads.
 
+Before 2, a leader that was elected unclean compares its log with the manifest. Where all of its log is in the store,
+the log goes on behind that; else the manifest is cut where the two part. Until then it takes no records.
+
 So nothing is removed, here or in the store, before what replaces it counts. A leader that does not know what became of
 a request asks the same again: the answer is the same.
 """
@@ -433,10 +436,11 @@ class TierManager:
     # Uploads
 
     async def _fitting(self, partition: Partition, work: _Work) -> TierManifest:
-        """The manifest that counts, or a new one where this leader lacks what that names."""
+        """The manifest that counts, once this leader's log fits it; a new one where that names another history."""
         manifest, log = await partition.tiered.read_manifest(), partition.state.log
+        image, is_behind = partition.tiered.image, partition.state.is_behind_store
         is_own = manifest.leader_epoch == partition.leader_epoch or not manifest.segments
-        if is_own and not partition.state.is_behind_store:
+        if is_own and not is_behind:
             return manifest
         end = shared_end(
             manifest,
@@ -444,14 +448,13 @@ class TierManager:
             local_start=log.log_start_offset,
             log_end=log.log_end_offset,
         )
-        image, is_behind = partition.tiered.image, partition.state.is_behind_store
         if (
             is_behind
             and image is not None
             and log.log_end_offset <= max(end, image.log_start_offset)
         ):
             # All that this log has is in the store, or was removed: nothing is lost by going on behind that.
-            await begin_at_store_end(partition, image.end_offset, self._workers)
+            await begin_at_store_end(partition, image, self._workers)
             return manifest
         if end >= manifest.end_offset:
             return manifest

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from streamlog.log.leader_epochs import EpochStart
 from streamlog.metadata import commands as c
 from streamlog.model import EpochEnd, NodeId
 from streamlog.partition.partition import Partition
-from streamlog.partition.replication.truncation import STORE_TAKEN
+from streamlog.partition.replication.truncation import STORE_TAKEN, begin_at_store_end
 from streamlog.partition.tiering.tier_manager import TIER_CUT
 from streamlog.partition.tiering.tier_plan import shared_end
 from streamlog.tier.manifest import TieredSegment, TierManifest
@@ -85,7 +86,7 @@ async def test_a_shorter_leader_goes_on_behind_what_the_store_has(
         partition = await lose(world, old, other)
         stored_end = tiered_end(partition)
         assert stored_end > partition.log_end_offset == end
-        with pytest.raises(ObjectStoreUnavailable, match="elected unclean"):
+        with pytest.raises(ObjectStoreUnavailable, match="yet to take over"):
             await publish(partition, b"too early")
         await until_settled(partition)
         assert partition.log_end_offset == partition.high_watermark == stored_end
@@ -134,8 +135,12 @@ async def test_without_the_store_a_shorter_leader_takes_nothing(tmp_path: Path) 
         await world.start(other)
         partition = world[other].partition()
         await until(lambda: partition.is_leader and partition.high_watermark_known)
-        with pytest.raises(ObjectStoreUnavailable, match="elected unclean"):
+        with pytest.raises(ObjectStoreUnavailable, match="yet to take over"):
             await publish(partition, b"too early")
+        image = partition.tiered.image
+        assert image is not None
+        with ThreadPoolExecutor(1) as workers:  # what was compared with another manifest
+            await begin_at_store_end(partition, image._replace(version=image.version + 1), workers)
         assert partition.log_end_offset == 12
         shutil.rmtree(bucket, ignore_errors=True)
         away.rename(bucket)
