@@ -39,7 +39,7 @@ from tests.controller_world import World
 from tests.fake_lease import FakeLease
 
 TP = TopicPartition("s", 0)
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 SLOW_MS = 3_600_000
 
 
