@@ -52,7 +52,7 @@ from tests.simulation.cluster.swarm import (
     RecreatedWorld,
     SwarmWorld,
 )
-from tests.simulation.cluster.tiered import TieredLeadersEnd, TieredWorld
+from tests.simulation.cluster.tiered import TieredLeadersEnd, TieredWorld, UncleanTieredLeaders
 from tests.simulation.cluster.transactions import (
     CoordinatorsEnd,
     MarkersAreCut,
@@ -112,6 +112,7 @@ SWARMS = [
     pytest.param(ShareLeadersLate, range(3), id="share-leaders-late"),
     pytest.param(TieredWorld, range(6), id="tiered-streams"),
     pytest.param(TieredLeadersEnd, range(6), id="leaders-end-that-copy-segments"),
+    pytest.param(UncleanTieredLeaders, range(6), id="unclean-leaders-behind-the-store"),
 ]
 
 

@@ -46,7 +46,7 @@ from tests.simulation.cluster.swarm import (
     RepetitionsWait,
     ReplicasReturnLate,
 )
-from tests.simulation.cluster.tiered import TieredLeadersEnd
+from tests.simulation.cluster.tiered import TieredLeadersEnd, UncleanTieredLeaders
 from tests.simulation.cluster.transactions import (
     CoordinatorsEnd,
     MarkersAreCut,
@@ -143,6 +143,7 @@ from tests.simulation.source_mistakes import (
 )
 from tests.simulation.tier_mistakes import (
     begin_where_the_local_log_does,
+    lead_without_a_look_at_the_store,
     let_go_of_what_is_not_in_the_store,
     purge_the_local_log_alone,
 )
@@ -195,6 +196,7 @@ CASES = [
     ),
     (purge_the_local_log_alone, TieredLeadersEnd, range(1, 31), UNPURGED),
     (begin_where_the_local_log_does, TieredLeadersEnd, range(30), "purges allow"),
+    (lead_without_a_look_at_the_store, UncleanTieredLeaders, range(1, 31), LOST),
     (count_what_is_not_committed, LimitsWorld, range(1, 61), CUT_SHORT),
     (ignore_incarnations, ReplicasReturnLate, range(9, 69), LOST),
     (follow_by_name, FencedComeBack, range(21, 81), MIXED),

@@ -27,3 +27,8 @@ def purge_the_local_log_alone(patch: pytest.MonkeyPatch) -> None:
 def begin_where_the_local_log_does(patch: pytest.MonkeyPatch) -> None:
     """What is in the store alone does not belong to the partition."""
     patch.setattr(TieredLog, "log_start_offset", property(lambda self: self._log.log_start_offset))
+
+
+def lead_without_a_look_at_the_store(patch: pytest.MonkeyPatch) -> None:
+    """An unclean leader takes its own log for the partition, and cuts the manifest to that."""
+    patch.setattr(Partition, "settle_store_end", lambda _self: None)

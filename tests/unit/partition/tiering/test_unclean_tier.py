@@ -81,7 +81,7 @@ async def test_a_shorter_leader_goes_on_behind_what_the_store_has(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, end: int
 ) -> None:
     """An empty one, too."""
-    async with asyncio.timeout(9), tiered(tmp_path, 2, min_isr=1) as world:
+    async with asyncio.timeout(60), tiered(tmp_path, 2, min_isr=1) as world:
         old, other = await shorter(world, end)
         partition = await lose(world, old, other)
         stored_end = tiered_end(partition)
@@ -109,7 +109,7 @@ async def test_a_shorter_leader_goes_on_behind_what_the_store_has(
 async def test_a_leader_that_ends_below_the_log_start_loses_nothing_that_it_acknowledges(
     tmp_path: Path,
 ) -> None:
-    async with asyncio.timeout(9), tiered(tmp_path, 2, min_isr=1) as world:
+    async with asyncio.timeout(60), tiered(tmp_path, 2, min_isr=1) as world:
         old, other = await shorter(world, 12)
         await world.leader.partition().purge(COUNT)
         partition = await lose(world, old, other)
@@ -124,9 +124,11 @@ async def test_a_leader_that_ends_below_the_log_start_loses_nothing_that_it_ackn
         assert await values_of(partition, COUNT) == expected
 
 
-async def test_without_the_store_a_shorter_leader_takes_nothing(tmp_path: Path) -> None:
+async def test_without_the_store_a_shorter_leader_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes over when the store is there again, after a restart as well."""
-    async with asyncio.timeout(9), tiered(tmp_path, 2, min_isr=1) as world:
+    async with asyncio.timeout(60), tiered(tmp_path, 2, min_isr=1) as world:
         old, other = await shorter(world, 12)
         bucket, away = tmp_path / "bucket", tmp_path / "away"
         bucket.rename(away)
@@ -141,6 +143,15 @@ async def test_without_the_store_a_shorter_leader_takes_nothing(tmp_path: Path) 
         assert image is not None
         with ThreadPoolExecutor(1) as workers:  # what was compared with another manifest
             await begin_at_store_end(partition, image._replace(version=image.version + 1), workers)
+            assert partition.log_end_offset == 12
+
+            async def leads_again() -> None:
+                partition.state.leader_epoch += 1
+
+            with monkeypatch.context() as patch:  # what was compared in another leadership
+                patch.setattr(type(partition), "wait_quiet", lambda _self: leads_again())
+                await begin_at_store_end(partition, image, workers)
+            partition.state.leader_epoch -= 1
         assert partition.log_end_offset == 12
         shutil.rmtree(bucket, ignore_errors=True)
         away.rename(bucket)
@@ -154,7 +165,7 @@ async def test_of_two_histories_the_store_keeps_what_its_leader_has(
     """The first one that led comes back, leads uncleanly in its turn and copies more than the second one had, which
     then leads again.
     """
-    async with asyncio.timeout(15), tiered(tmp_path, 2, min_isr=1) as world:
+    async with asyncio.timeout(60), tiered(tmp_path, 2, min_isr=1) as world:
         first, second = await shorter(world, 12)
         partition = await lose(world, first, second)
         await until_settled(partition)
