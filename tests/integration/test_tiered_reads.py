@@ -4,12 +4,14 @@ import asyncio
 import itertools
 import pickle
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -37,7 +39,7 @@ from tests.tiered_node import (
 from tools.maven import MavenError
 from tools.nodes.cluster import Cluster, NoNats
 from tools.nodes.node_process import NodeProcess
-from tools.nodes.server_process import wait_until
+from tools.nodes.server_process import program, wait_until
 from tools.s3_server import BUCKET, S3Server, credentials, jars
 
 KEY = bytes(range(32)).hex()
@@ -89,6 +91,16 @@ def in_store(plan: ReadPlan) -> PartitionRange:
     return replace(range_, end_offset=range_.stored.end_offset)
 
 
+def streamlog_run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program("streamlog"), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
 def fetches(node: NodeProcess) -> int:
     """Requests so far; a node alone has no followers."""
     found = re.search(r'streamlog_requests_total\{api="Fetch"\} (\d+)', node.http("/metrics")[1])
@@ -134,6 +146,25 @@ def test_a_killed_node_is_not_missed_by_what_reads_history_alone(
     assert rows(history) == written(100, in_store(plan).end_offset - 7)
     node.start()
     assert rows(plan) == written(0, COUNT)
+
+
+def test_an_export_reads_the_store(node: NodeProcess, bucket: str, tmp_path: Path) -> None:
+    filled(node)
+    end = in_store(planned(node, bucket)).end_offset
+    before, file = fetches(node), tmp_path / "old.parquet"
+    command = ["export", TOPIC, "--bootstrap-server", node.kafka, "--output", str(file)]
+    done = streamlog_run(*command, "--to", str(end), "--store", bucket)
+    assert done.returncode == 0, done.stderr
+    table = pq.read_table(file)
+    found = zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
+    assert list(found) == written(0, end)
+    assert fetches(node) == before
+    for option in (["--path", str(tmp_path)], ["--store-endpoint", "http://127.0.0.1:1"]):
+        given = ["--store", bucket] if "--path" in option else []
+        wrong = streamlog_run(*command, "--force", *option, *given)
+        assert wrong.returncode == 2
+        assert "store" in wrong.stderr
+    assert pq.read_table(file).equals(table)
 
 
 def test_tasks_together_have_each_record_once(node: NodeProcess, bucket: str) -> None:

@@ -62,10 +62,21 @@ def export(
         str | None,
         typer.Option(help="Read this data folder of a node, or URL, instead of asking nodes."),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The nodes' tier.url: what tiered storage has is read there, the rest from nodes.",
+        ),
+    ] = None,
+    store_endpoint: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --store: as the nodes' tier.endpoint.")
+    ] = None,
     encryption_key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=SOURCE", help="With --path: where a key to encrypted streams is."
+            metavar="NAME=SOURCE",
+            help="With --path or --store: where a key to encrypted streams is.",
         ),
     ] = None,
     allow_loss: Annotated[
@@ -84,6 +95,7 @@ def export(
       streamlog export flights --output flights.parquet
       streamlog export flights --format jsonl --output - | head
       streamlog export flights --format csv --output flights/ --from 2026-01-31T00:00:00Z
+      streamlog export flights --output flights.parquet --store s3://bucket/streamlog
     """
     from streamlog.arrow.formats.file_format import format_of
     from streamlog.arrow.formats.stream_export import (
@@ -100,11 +112,16 @@ def export(
     if to_stdout and file_format.name != "jsonl" and sys.stdout.isatty():
         problem = f"{file_format.name} may hold what a terminal obeys"
         raise ConfigError("--output", problem, "name a file or a pipe, or set --format jsonl")
+    if path is not None and store is not None:
+        problem = "a data folder is read as it is, and a store beside the nodes that use it"
+        raise ConfigError("--store", problem, "leave one of --path and --store out")
     keys = KeySources.of(encryption_key or (), "--encryption-key")
     planned = plan(
         stream,
         servers=None if path is not None else servers,
         path=path,
+        store=store,
+        store_endpoint=store_endpoint,
         columns=COLUMNS if columns is None else [it.strip() for it in columns.split(",")],
         partitions=partition or None,
         start=_bound(start, "--from"),
@@ -112,7 +129,7 @@ def export(
         subjects=subject or (),
         fail_on_data_loss=not allow_loss,
         security=None if path is not None else chosen_security(),
-        encryption_keys=None if path is None else dict(keys.sources),
+        encryption_keys=None if path is None and store is None else dict(keys.sources),
     )
     place = Path(output)
     with progress_bar(stream, planned.offset_count) as advance:
