@@ -61,13 +61,13 @@ from tests.simulation.cluster.transactions import (
 )
 from tests.simulation.seeds import LONG_BUDGET, Budget, Make, Player, chosen, shares, told
 
-SEEDS = range(50)
+SEEDS = range(30)
 SHARE = 10
 """Seeds of one test, for several workers to share."""
-SHARE_BUDGET = Budget(seeds_min=4, cpu_s=5)
+SHARE_BUDGET = Budget(seeds_min=2, cpu_s=5)
 CRUEL_SEEDS = range(10)
-CRUEL_BUDGET = Budget(seeds_min=4, cpu_s=5)
-SWARM_BUDGET = Budget(seeds_min=2, cpu_s=5)
+CRUEL_BUDGET = Budget(seeds_min=2, cpu_s=5)
+SWARM_BUDGET = Budget(seeds_min=2, cpu_s=3)
 SWARMS = [
     pytest.param(SwarmWorld, range(10), id="all"),
     pytest.param(RecreatedWorld, range(8), id="streams-created-anew"),
