@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.errors import ConfigError
 from streamlog.lake.columns.schema_file import schema_in_file
-from streamlog.lake.columns.table_columns import OPAQUE, dead_letter_schema, record_schema
+from streamlog.lake.columns.table_columns import (
+    OPAQUE,
+    OpaqueColumns,
+    TableColumns,
+    dead_letter_schema,
+    record_schema,
+)
 from streamlog.lake.columns.value_format import Misfit, ValueFormat
 from streamlog.record.schema.table_schema import TableSchema
 
@@ -121,6 +127,19 @@ def schema_columns(text: str) -> SchemaColumns:
     ConfigError.
     """
     return columns_of(schema_in_file(text))
+
+
+def columns_by(setting: str) -> TableColumns:
+    """By a stream's setting ``table_schema``, which may be empty. Raises ConfigError."""
+    if not setting:
+        return OpaqueColumns()
+    try:
+        return columns_of(TableSchema.parse(setting))
+    except ConfigError as error:
+        problem, remedy = error.problem, error.remedy
+    except ValueError as error:
+        problem, remedy = str(error), "alter the stream, or name a schema by --schema"
+    raise ConfigError("table_schema", problem, remedy)
 
 
 def columns_of(schema: TableSchema) -> SchemaColumns:

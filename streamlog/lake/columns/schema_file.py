@@ -17,8 +17,8 @@ def schema_in_file(text: str) -> TableSchema:
     """``x.json`` (JSON Schema), ``x.avsc`` (Avro) or ``x.desc:package.Message`` (Protobuf); what is in it is not looked
     at. Raises ConfigError.
     """
-    name, _, message = text.partition(".desc:")
-    path = Path(f"{name}.desc" if message else text)
+    name, colon, message = text.partition(".desc:")
+    path = Path(f"{name}.desc" if colon else text)
     kind = SUFFIXES.get(path.suffix)
     if kind is None:
         problem = f"the ending of {path.name} is none of {', '.join(SUFFIXES)}"
