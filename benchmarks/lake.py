@@ -2,21 +2,26 @@
 
     python -m benchmarks.lake
 
-The first part writes a stream of a node into tables in one process, without Spark: what one core does.
-The second publishes at a rate, and looks each 0.1 s since when the table has lacked a record.
+The first part writes a stream of a node into tables in one process, without Spark: what one core does. The second does
+the same with Spark, whose processor time is that of the driver, the JVM and the Python workers together.
+The third publishes at a rate, and looks each 0.1 s since when the table has lacked a record.
 """
 
 import argparse
 import json
 import tempfile
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
+import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from pyspark_streamlog.options.read_options import SourceOptions
 from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.lake.catalog import TableName
@@ -27,6 +32,7 @@ from streamlog.lake.job import JobOptions, LakeJob, run_without_spark
 from streamlog.lake.lag import Lag
 from tools.nodes.dev import Dev
 
+WARM_COUNT: Final = 50_000
 SCHEMA: Final = {
     "properties": {
         "id": {"type": "integer"},
@@ -80,21 +86,73 @@ def options_of(servers: str, stream: str, folder: Path, columns: TableColumns) -
     return JobOptions(stream, read, table, columns)
 
 
-def measure_rate(servers: str, folder: Path, count: int) -> None:
-    size = publish(servers, "rate", count)
+def kinds() -> tuple[tuple[str, TableColumns], ...]:
     formats = SchemaColumns(JsonValues.parse(json.dumps(SCHEMA).encode()))
-    kinds: tuple[tuple[str, TableColumns], ...] = (
-        ("opaque, the first time", OpaqueColumns()),
-        ("opaque", OpaqueColumns()),
-        ("JSON columns", formats),
-    )
-    for name, columns in kinds:
+    return ("opaque", OpaqueColumns()), ("JSON columns", formats)
+
+
+def report(name: str, size: int, count: int, wall: float, cpu: float) -> None:
+    told = f"{size / cpu / 1e6:,.0f} MB/s a core, {size / wall / 1e6:,.0f} MB/s in all"
+    print(f"{name}: {size / 1e6:,.0f} MB of values, {count:,} records: {told}", flush=True)
+
+
+def measure_rate(servers: str, folder: Path, count: int) -> int:
+    """Returns the bytes of values."""
+    size = publish(servers, "rate", count)
+    for name, columns in (("opaque, the first time", OpaqueColumns()), *kinds()):
         job = LakeJob(options_of(servers, "rate", folder, columns))
         wall, cpu = time.monotonic(), time.process_time()
         run_without_spark(job, once=True, wait=lambda _: False)
         wall, cpu = time.monotonic() - wall, time.process_time() - cpu
-        told = f"{size / cpu / 1e6:,.0f} MB/s a core, {size / wall / 1e6:,.0f} MB/s in all"
-        print(f"{name}: {size / 1e6:,.0f} MB of values, {count:,} records: {told}", flush=True)
+        report(name, size, count, wall, cpu)
+    return size
+
+
+def measure_spark(servers: str, folder: Path, size: int, count: int) -> None:
+    """The same stream again. A session's start, and the first table, are not counted."""
+    from pyspark_streamlog.lake.streaming_job import run_with_spark
+    from pyspark_streamlog.session import close_session, open_session
+
+    spark = open_session("streamlog lake", "local[2]")
+    try:
+        for name, columns in (("the first time", OpaqueColumns()), *kinds()):
+            read = SourceOptions.parse(
+                {
+                    "servers": servers,
+                    "subscribe": "warm" if name == "the first time" else "rate",
+                    "startingOffsets": "earliest",
+                    "maxBytesPerTrigger": str(512 << 20),
+                },
+                streaming=True,
+            )
+            stream = "warm" if name == "the first time" else "rate"
+            job = LakeJob(replace(options_of(servers, stream, folder, columns), read=read))
+            wall, cpu = time.monotonic(), tree_seconds()
+            run_with_spark(spark, job, read, once=True, wait=lambda s: Event().wait(s), look_s=0.2)
+            wall, cpu = time.monotonic() - wall, tree_seconds() - cpu
+            if stream == "rate":
+                report(f"Spark, {name}", size, count, wall, cpu)
+    finally:
+        close_session(spark)
+
+
+def tree_seconds() -> float:
+    """Processor time of this process and of Spark's, those that have ended with them."""
+    me = psutil.Process()
+    total = 0.0
+    for it in [
+        me,
+        *(it for child in me.children() if child.name() == "java" for it in tree(child)),
+    ]:
+        with suppress(psutil.NoSuchProcess):
+            times = it.cpu_times()
+            total += times.user + times.system
+            total += 0.0 if it is me else times.children_user + times.children_system
+    return total
+
+
+def tree(process: psutil.Process) -> list[psutil.Process]:
+    return [process, *process.children(recursive=True)]
 
 
 def measure_lag(servers: str, folder: Path, rate: int, seconds: int) -> None:
@@ -129,6 +187,7 @@ def measure_lag(servers: str, folder: Path, rate: int, seconds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Streams into Iceberg tables.")
     parser.add_argument("--count", type=int, default=1_000_000, help="records of the first part")
+    parser.add_argument("--no-spark", dest="spark", action="store_false", help="without Spark")
     parser.add_argument("--rate", type=int, default=20_000, help="records a second of the second")
     parser.add_argument("--seconds", type=int, default=60, help="that the second part takes")
     arguments = parser.parse_args()
@@ -138,9 +197,12 @@ def main() -> None:
         node.start()
         try:
             admin = AdminClient({"bootstrap.servers": node.kafka})
-            for name in ("rate", "lag"):
+            for name in ("rate", "warm", "lag"):
                 admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-            measure_rate(node.kafka, folder, arguments.count)
+            size = measure_rate(node.kafka, folder, arguments.count)
+            if arguments.spark:
+                publish(node.kafka, "warm", WARM_COUNT)
+                measure_spark(node.kafka, folder, size, arguments.count)
             measure_lag(node.kafka, folder, arguments.rate, arguments.seconds)
         finally:
             node.stop()

@@ -21,6 +21,7 @@ from streamlog.lake.maintain import Done, Upkeep, maintain
 from streamlog.lake.position import RecordsGone
 from streamlog.lake.table import LakeTable
 from streamlog.lake.upkeep_thread import UpkeepPlan, UpkeepThread
+from streamlog.record.schema.table_schema import TableSchema
 from tests.lake_table import StreamTable, sql_catalog
 from tests.spark.live_node import LiveNode
 from tools.nodes.server_process import wait_until
@@ -111,6 +112,34 @@ def test_the_stream_names_the_schema(node: LiveNode, table: StreamTable) -> None
     job.spawn()
     assert job.wait(60) == 2, "the flag overrides the setting: bytes do not fit the table"
     assert "do not fit" in job.log_text()
+
+
+@pytest.mark.parametrize("by", ["flag", "setting"])
+def test_protobuf_is_written_by_its_descriptors(
+    node: LiveNode, table: StreamTable, tmp_path: Path, by: str
+) -> None:
+    pytest.importorskip("google.protobuf", reason="the extra `console` is not installed")
+    from tests.unit.lake.protobuf_schema import MESSAGE, descriptor_set, order
+
+    table = StreamTable(tmp_path, f"protobuf_{by}", sql_catalog(tmp_path))
+    node.create(table.stream)
+    path = table.folder / "shop.desc"
+    path.write_bytes(descriptor_set())
+    told: tuple[str, ...] = ("--schema", f"{path}:{MESSAGE}")
+    if by == "setting":
+        told = ()
+        text = str(TableSchema("protobuf", descriptor_set(), MESSAGE))
+        alter(node, table.stream, "streamlog.table_schema", text)
+    full = order(id=1, kind=1, items=[{"name": "a", "prices": [1.5]}], counts={"x": 2})
+    values = [full.SerializeToString(), full.SerializeToString()[:-1], b"\xff\xff"]
+    node.produce(table.stream, [*values, b"\xf8\x06\x01"])
+    table.run_once(node, *told)
+    first, last = sorted(table.rows(), key=lambda row: int(row["_offset"]))
+    assert (first["id"], first["kind"], first["counts"]) == (1, "BOOK", [("x", 2)])
+    assert first["items"] == [{"name": "a", "count": 0, "prices": [1.5]}]
+    assert (last["_offset"], last["id"], last["items"]) == (3, 0, []), "a field is unknown"
+    dead = table.dead_letters.load().scan().to_arrow().to_pylist()
+    assert [(it["offset"], it["value"]) for it in dead] == [(1, values[1]), (2, values[2])]
 
 
 @pytest.mark.spark

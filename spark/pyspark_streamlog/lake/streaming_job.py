@@ -60,7 +60,7 @@ def _run_query(
     from pyspark.errors import StreamingQueryException
 
     writer = job.open()
-    spark.dataSource.register(written_files(source, writer, job.position))
+    spark.dataSource.register(written_files(source, writer, job.position, job.options.patience_s))
     failures: list[Exception] = []
     committing, ended = Lock(), Event()
 
