@@ -23,7 +23,10 @@ def descriptor_set() -> bytes:
     }
     """
     file = descriptor_pb2.FileDescriptorProto(
-        name="shop.proto", package="shop", syntax="proto3", dependency=["google/protobuf/timestamp.proto"]
+        name="shop.proto",
+        package="shop",
+        syntax="proto3",
+        dependency=["google/protobuf/timestamp.proto"],
     )
     kind = file.enum_type.add(name="Kind")
     kind.value.add(name="NONE", number=0)

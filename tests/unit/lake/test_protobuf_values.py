@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("google.protobuf", reason="the extra `console` is not installed")
-pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
+pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from streamlog.errors import ConfigError
 from streamlog.lake.columns.protobuf_values import ProtobufValues
@@ -97,7 +97,9 @@ def test_the_columns_are_iceberg_s() -> None:
         (descriptor_set(), "", "no message is named"),
     ],
 )
-def test_what_cannot_be_columns_is_told(data: bytes, message: str, told: str, tmp_path: Any) -> None:
+def test_what_cannot_be_columns_is_told(
+    data: bytes, message: str, told: str, tmp_path: Any
+) -> None:
     path = tmp_path / "s.desc"
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=told):
