@@ -11,11 +11,12 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 from confluent_kafka import Producer
@@ -32,7 +33,11 @@ from streamlog.lake.job import JobOptions, LakeJob, run_without_spark
 from streamlog.lake.lag import Lag
 from tools.nodes.dev import Dev
 
-WARM_COUNT: Final = 50_000
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL: Final = "small"
+SMALL_COUNT: Final = 20_000
 SCHEMA: Final = {
     "properties": {
         "id": {"type": "integer"},
@@ -108,32 +113,52 @@ def measure_rate(servers: str, folder: Path, count: int) -> int:
     return size
 
 
-def measure_spark(servers: str, folder: Path, size: int, count: int) -> None:
-    """The same stream again. A session's start, and the first table, are not counted."""
-    from pyspark_streamlog.lake.streaming_job import run_with_spark
+def measure_spark(servers: str, folder: Path, sizes: Mapping[str, tuple[int, int]]) -> None:
+    """The same stream, and a small one: the small one says what a query takes before its first byte, and the
+    difference what bytes take.
+    """
     from pyspark_streamlog.session import close_session, open_session
 
     spark = open_session("streamlog lake", "local[2]")
     try:
-        for name, columns in (("the first time", OpaqueColumns()), *kinds()):
-            read = SourceOptions.parse(
-                {
-                    "servers": servers,
-                    "subscribe": "warm" if name == "the first time" else "rate",
-                    "startingOffsets": "earliest",
-                    "maxBytesPerTrigger": str(512 << 20),
-                },
-                streaming=True,
+        spark_seconds(spark, options_of(servers, SMALL, folder, OpaqueColumns()))  # starts workers
+        for name, columns in kinds():
+            taken = {
+                it: spark_seconds(spark, options_of(servers, it, folder, columns))
+                for it in (SMALL, "rate")
+            }
+            size, count = (
+                big - small for big, small in zip(sizes["rate"], sizes[SMALL], strict=True)
             )
-            stream = "warm" if name == "the first time" else "rate"
-            job = LakeJob(replace(options_of(servers, stream, folder, columns), read=read))
-            wall, cpu = time.monotonic(), tree_seconds()
-            run_with_spark(spark, job, read, once=True, wait=lambda s: Event().wait(s), look_s=0.2)
-            wall, cpu = time.monotonic() - wall, tree_seconds() - cpu
-            if stream == "rate":
-                report(f"Spark, {name}", size, count, wall, cpu)
+            wall, cpu = (
+                big - small for big, small in zip(taken["rate"], taken[SMALL], strict=True)
+            )
+            report(f"Spark, {name}", size, count, wall, cpu)
+            told = f"{taken[SMALL][1]:.1f} s of a core, {taken[SMALL][0]:.1f} s in all"
+            print(
+                f"Spark, {name}: a query with {sizes[SMALL][0] / 1e6:,.0f} MB: {told}", flush=True
+            )
+            size, count = sizes["rate"]
+            report(f"Spark, {name}, with the query's start", size, count, *taken["rate"])
     finally:
         close_session(spark)
+
+
+def spark_seconds(spark: "SparkSession", options: JobOptions) -> tuple[float, float]:
+    """That a job takes, and that processors take."""
+    from pyspark_streamlog.lake.streaming_job import run_with_spark
+
+    told = {
+        "servers": str(options.read.servers),
+        "subscribe": options.stream,
+        "startingOffsets": "earliest",
+        "maxBytesPerTrigger": str(512 << 20),
+    }
+    read = SourceOptions.parse(told, streaming=True)
+    wall, cpu = time.monotonic(), tree_seconds()
+    job, wait = LakeJob(replace(options, read=read)), Event().wait
+    run_with_spark(spark, job, read, once=True, wait=wait, look_s=0.2)
+    return time.monotonic() - wall, tree_seconds() - cpu
 
 
 def tree_seconds() -> float:
@@ -197,12 +222,13 @@ def main() -> None:
         node.start()
         try:
             admin = AdminClient({"bootstrap.servers": node.kafka})
-            for name in ("rate", "warm", "lag"):
+            for name in ("rate", SMALL, "lag"):
                 admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
             size = measure_rate(node.kafka, folder, arguments.count)
             if arguments.spark:
-                publish(node.kafka, "warm", WARM_COUNT)
-                measure_spark(node.kafka, folder, size, arguments.count)
+                small = publish(node.kafka, SMALL, SMALL_COUNT)
+                sizes = {"rate": (size, arguments.count), SMALL: (small, SMALL_COUNT)}
+                measure_spark(node.kafka, folder, sizes)
             measure_lag(node.kafka, folder, arguments.rate, arguments.seconds)
         finally:
             node.stop()

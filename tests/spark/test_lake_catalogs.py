@@ -124,10 +124,12 @@ def kill(store: S3Server) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_job_of_spark_outlives_the_store(node: LiveNode, store: S3Server, tmp_path: Path) -> None:
-    """It is killed while executors write: some files of a micro-batch are there, and others are not."""
+    """It is killed while executors write: some files of a micro-batch are there, and others are not. A task is tried
+    once, so that it is the task itself which has to wait.
+    """
     table = table_in(store, tmp_path, "store_spark")
     node.create(table.stream, 2)
-    options = ["--master", "local[2,4]", "--interval", "0", "--commit-size", "400k"]
+    options = ["--master", "local[2,1]", "--interval", "0", "--commit-size", "400k"]
     options += ["--source-option", "maxBytesPerPartition=20000", "--maintain-interval", "never"]
     job = table.job(node, *options)
 
@@ -147,7 +149,7 @@ def test_a_job_of_spark_outlives_the_store(node: LiveNode, store: S3Server, tmp_
                 before = files()
                 wait_until(lambda: files() > before, "an executor writes", 60)  # noqa: B023
                 kill(store)
-                time.sleep(away_s)  # without patience, tasks would be given up in the end
+                time.sleep(away_s)
                 assert job.is_running(), job.log_text()[-3_000:]
                 store.start()
             commits = job.log_text().count("committed")

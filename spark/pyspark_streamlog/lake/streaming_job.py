@@ -66,8 +66,8 @@ def _run_query(
 
     def commit(rows: "DataFrame", batch_id: int) -> None:
         del batch_id
+        written = [pickle.loads(row[0]) for row in rows.collect()]  # Spark tells what fails here
         try:
-            written = [pickle.loads(row[0]) for row in rows.collect()]
             with committing:
                 if ended.is_set():
                     raise QueryFailed("it was stopped")
