@@ -8,11 +8,20 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Final, Self
 
+from streamlog.condition import Condition
 from streamlog.lake.catalog import TableName
 from streamlog.lake.maintain import Done, Upkeep, maintain
 from streamlog.lake.table import LakeTable
 
 logger = logging.getLogger(__name__)
+
+UPKEEP_FAILED: Final = Condition(
+    "SL-0542",
+    "upkeep of a lake table failed",
+    "nothing, if it is seldom; else see whether catalog and store answer, and `streamlog lake maintain`",
+    meaning="A job of `streamlog lake run` could not compact, expire or clean up. Its commits go on, and it tries again"
+    " after --maintain-interval.",
+)
 
 INTERVAL_S: Final = 600.0
 EXPIRE_MS: Final = 3_600_000
@@ -79,7 +88,8 @@ class UpkeepThread:
                 try:
                     self._maintain(name)
                 except Exception as error:  # catalogs and stores raise what they like
-                    logger.warning("upkeep of %s failed: %s", name.table, error)
+                    told = f"upkeep of {name.table} failed: {type(error).__name__}: {error}"
+                    logger.warning(UPKEEP_FAILED.logged_as(told.partition("\n")[0]))
                     self._told(None)
             if time.monotonic() >= self._orphans_after:
                 self._orphans_after = time.monotonic() + ORPHANS_S

@@ -42,7 +42,7 @@ class Rules:
     low: float | None = None
     """The lowest value that is allowed; of an array its items are counted, of a string its characters."""
     high: float | None = None
-    """The highest, likewise."""
+    """The highest, of the same."""
     above: float | None = None
     """Lower than all that are allowed."""
     below: float | None = None
@@ -86,7 +86,7 @@ class JsonField:
 def json_schema(text: str | bytes) -> JsonField:
     """The object that values are. Raises ValueError, whose text says what is wrong, and where."""
     schema = parsed_object(text)
-    reader = _Reader(schema)
+    reader = _SchemaReader(schema)
     merged = reader.resolved(schema, "", 0)[0]
     if not isinstance(merged.get("properties"), dict) or not merged["properties"]:
         raise ValueError("it has no properties")
@@ -104,7 +104,7 @@ def parsed_object(text: str | bytes) -> dict[str, Any]:
     return found
 
 
-class _Reader:
+class _SchemaReader:
     """``whole``: the schema that references point into."""
 
     def __init__(self, whole: Mapping[str, Any]) -> None:
