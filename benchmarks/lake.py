@@ -2,21 +2,27 @@
 
     python -m benchmarks.lake
 
-The first part writes a stream of a node into tables in one process, without Spark: what one core does.
-The second publishes at a rate, and looks each 0.1 s since when the table has lacked a record.
+The first part writes a stream of a node into tables in one process, without Spark: what one core does. The second does
+the same with Spark, whose processor time is that of the driver, the JVM and the Python workers together.
+The third publishes at a rate, and looks each 0.1 s since when the table has lacked a record.
 """
 
 import argparse
 import json
 import tempfile
 import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from pyspark_streamlog.options.read_options import SourceOptions
 from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.lake.catalog import TableName
@@ -27,6 +33,11 @@ from streamlog.lake.job import JobOptions, LakeJob, run_without_spark
 from streamlog.lake.lag import Lag
 from tools.nodes.dev import Dev
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL: Final = "small"
+SMALL_COUNT: Final = 20_000
 SCHEMA: Final = {
     "properties": {
         "id": {"type": "integer"},
@@ -80,21 +91,93 @@ def options_of(servers: str, stream: str, folder: Path, columns: TableColumns) -
     return JobOptions(stream, read, table, columns)
 
 
-def measure_rate(servers: str, folder: Path, count: int) -> None:
-    size = publish(servers, "rate", count)
+def kinds() -> tuple[tuple[str, TableColumns], ...]:
     formats = SchemaColumns(JsonValues.parse(json.dumps(SCHEMA).encode()))
-    kinds: tuple[tuple[str, TableColumns], ...] = (
-        ("opaque, the first time", OpaqueColumns()),
-        ("opaque", OpaqueColumns()),
-        ("JSON columns", formats),
-    )
-    for name, columns in kinds:
+    return ("opaque", OpaqueColumns()), ("JSON columns", formats)
+
+
+def report(name: str, size: int, count: int, wall: float, cpu: float) -> None:
+    told = f"{size / cpu / 1e6:,.0f} MB/s a core, {size / wall / 1e6:,.0f} MB/s in all"
+    print(f"{name}: {size / 1e6:,.0f} MB of values, {count:,} records: {told}", flush=True)
+
+
+def measure_rate(servers: str, folder: Path, count: int) -> int:
+    """Returns the bytes of values."""
+    size = publish(servers, "rate", count)
+    for name, columns in (("opaque, the first time", OpaqueColumns()), *kinds()):
         job = LakeJob(options_of(servers, "rate", folder, columns))
         wall, cpu = time.monotonic(), time.process_time()
         run_without_spark(job, once=True, wait=lambda _: False)
         wall, cpu = time.monotonic() - wall, time.process_time() - cpu
-        told = f"{size / cpu / 1e6:,.0f} MB/s a core, {size / wall / 1e6:,.0f} MB/s in all"
-        print(f"{name}: {size / 1e6:,.0f} MB of values, {count:,} records: {told}", flush=True)
+        report(name, size, count, wall, cpu)
+    return size
+
+
+def measure_spark(servers: str, folder: Path, sizes: Mapping[str, tuple[int, int]]) -> None:
+    """The same stream, and a small one: the small one says what a query takes before its first byte, and the
+    difference what bytes take.
+    """
+    from pyspark_streamlog.session import close_session, open_session
+
+    spark = open_session("streamlog lake", "local[2]")
+    try:
+        spark_seconds(spark, options_of(servers, SMALL, folder, OpaqueColumns()))  # starts workers
+        for name, columns in kinds():
+            taken = {
+                it: spark_seconds(spark, options_of(servers, it, folder, columns))
+                for it in (SMALL, "rate")
+            }
+            size, count = (
+                big - small for big, small in zip(sizes["rate"], sizes[SMALL], strict=True)
+            )
+            wall, cpu = (
+                big - small for big, small in zip(taken["rate"], taken[SMALL], strict=True)
+            )
+            report(f"Spark, {name}", size, count, wall, cpu)
+            told = f"{taken[SMALL][1]:.1f} s of a core, {taken[SMALL][0]:.1f} s in all"
+            print(
+                f"Spark, {name}: a query with {sizes[SMALL][0] / 1e6:,.0f} MB: {told}", flush=True
+            )
+            size, count = sizes["rate"]
+            report(f"Spark, {name}, with the query's start", size, count, *taken["rate"])
+    finally:
+        close_session(spark)
+
+
+def spark_seconds(spark: "SparkSession", options: JobOptions) -> tuple[float, float]:
+    """That a job takes, and that processors take."""
+    from pyspark_streamlog.lake.streaming_job import run_with_spark
+
+    told = {
+        "servers": str(options.read.servers),
+        "subscribe": options.stream,
+        "startingOffsets": "earliest",
+        "maxBytesPerTrigger": str(512 << 20),
+    }
+    read = SourceOptions.parse(told, streaming=True)
+    wall, cpu = time.monotonic(), tree_seconds()
+    job, wait = LakeJob(replace(options, read=read)), Event().wait
+    run_with_spark(spark, job, read, once=True, wait=wait, look_s=0.2)
+    return time.monotonic() - wall, tree_seconds() - cpu
+
+
+def tree_seconds() -> float:
+    """Processor time of this process and of Spark's, those that have ended with them."""
+    me = psutil.Process()
+    total = 0.0
+    for it in [
+        me,
+        *(it for child in me.children() if child.name() == "java" for it in tree(child)),
+    ]:
+        with suppress(psutil.NoSuchProcess):
+            times = it.cpu_times()
+            total += times.user + times.system
+            total += 0.0 if it is me else times.children_user + times.children_system
+    return total
+
+
+def tree(process: psutil.Process) -> list[psutil.Process]:
+    return [process, *process.children(recursive=True)]
 
 
 def measure_lag(servers: str, folder: Path, rate: int, seconds: int) -> None:
@@ -129,6 +212,7 @@ def measure_lag(servers: str, folder: Path, rate: int, seconds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Streams into Iceberg tables.")
     parser.add_argument("--count", type=int, default=1_000_000, help="records of the first part")
+    parser.add_argument("--no-spark", dest="spark", action="store_false", help="without Spark")
     parser.add_argument("--rate", type=int, default=20_000, help="records a second of the second")
     parser.add_argument("--seconds", type=int, default=60, help="that the second part takes")
     arguments = parser.parse_args()
@@ -138,9 +222,13 @@ def main() -> None:
         node.start()
         try:
             admin = AdminClient({"bootstrap.servers": node.kafka})
-            for name in ("rate", "lag"):
+            for name in ("rate", SMALL, "lag"):
                 admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-            measure_rate(node.kafka, folder, arguments.count)
+            size = measure_rate(node.kafka, folder, arguments.count)
+            if arguments.spark:
+                small = publish(node.kafka, SMALL, SMALL_COUNT)
+                sizes = {"rate": (size, arguments.count), SMALL: (small, SMALL_COUNT)}
+                measure_spark(node.kafka, folder, sizes)
             measure_lag(node.kafka, folder, arguments.rate, arguments.seconds)
         finally:
             node.stop()

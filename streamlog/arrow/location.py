@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from streamlog.arrow.options.read_options import OptionNames
 from streamlog.arrow.options.subscription import StreamSubscription
@@ -107,6 +107,9 @@ class Location(Protocol):
 
     def placed(self, ranges: Iterable[PartitionRange]) -> list[PartitionRange]:
         """The same ranges, each with where it is read."""
+
+    def settings(self, stream: str) -> Mapping[str, Any]:
+        """Of the stream, as the nodes call them; none where no node is asked."""
 
     def __enter__(self) -> Self: ...
     def __exit__(

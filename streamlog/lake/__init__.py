@@ -8,7 +8,8 @@
 ``catalog`` opens catalogs as PyIceberg configures them; ``table`` makes, reads and commits to tables; ``schema`` has
 their types, and ``columns`` says how records become rows of them, or dead letters. ``range_writer`` turns a piece of
 the log into ``data_files``, on an executor or here. ``job`` is the driver: rounds of look, write, commit; Spark's are
-in ``pyspark_streamlog.lake``. ``lag`` says how far behind a table is. ``maintain`` compacts, expires and cleans up.
+in ``pyspark_streamlog.lake``. ``lag`` says how far behind a table is. ``maintain`` compacts, expires and cleans up;
+``upkeep_thread`` has it done while a job goes on.
 ``union_view`` reads a table and what follows it in the log.
 
 PyIceberg is needed (``pip install 'streamlog[lake]'``), and Spark only for jobs on executors.

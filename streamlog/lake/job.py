@@ -18,11 +18,8 @@ from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.arrow.range_reader import open_location
 from streamlog.errors import ConfigError
 from streamlog.lake.catalog import TableName
-from streamlog.lake.columns.table_columns import (
-    OpaqueColumns,
-    TableColumns,
-    dead_letter_schema,
-)
+from streamlog.lake.columns.schema_columns import columns_by
+from streamlog.lake.columns.table_columns import TableColumns, dead_letter_schema
 from streamlog.lake.data_files import WrittenRange
 from streamlog.lake.position import OffsetRange, TablePosition, next_ranges
 from streamlog.lake.range_writer import RangeWriter
@@ -34,6 +31,8 @@ logger = logging.getLogger(__name__)
 TASK_BYTES: Final = 128 << 20
 COMMIT_BYTES: Final = 512 << 20
 INTERVAL_S: Final = 5.0
+TABLE_SCHEMA: Final = "table_schema"
+"""The setting of a stream that has the schema of its values."""
 LOOK_S: Final = 1.0
 """Between two looks at the log while a job waits."""
 
@@ -46,7 +45,8 @@ class JobOptions:
     read: ReadOptions
     """Where the stream is; its subscription names this stream alone."""
     table: TableName
-    columns: TableColumns = field(default_factory=OpaqueColumns)
+    columns: TableColumns | None = None
+    """None: by the stream's setting ``table_schema``, also when it is changed while the job goes on."""
     period: str = "none"
     """The table is partitioned by it, if it is made."""
     location: str | None = None
@@ -94,6 +94,7 @@ class LakeJob:
         self._table: LakeTable | None = None
         self._dead: LakeTable | None = None
         self._positions: tuple[TablePosition, TablePosition] | None = None
+        self._setting = ""
 
     @property
     def position(self) -> TablePosition:
@@ -108,17 +109,19 @@ class LakeJob:
         options = self.options
         with open_location(options.read) as location:
             stream_id, _ = look(location, options)
+            self._setting = self._told_setting(location)
+        columns = columns_by(self._setting) if options.columns is None else options.columns
         self._table = LakeTable.at(options.table, patience_s=options.patience_s)
         self._dead = LakeTable.at(options.table.dead_letters, patience_s=options.patience_s)
         self._table.ensure(
-            options.columns.schema(),
-            time_column=options.columns.time_column,
+            columns.schema(),
+            time_column=columns.time_column,
             period=options.period,
             location=options.location,
             properties=options.table_properties,
         )
         dead_target, dead_position = None, None
-        if options.columns.has_dead_letters:
+        if columns.has_dead_letters:
             self._dead.ensure(dead_letter_schema(), period=options.period)
             dead_target, dead_position = self._dead.target(), self._dead.position()
         empty = TablePosition(options.stream, stream_id)
@@ -126,9 +129,17 @@ class LakeJob:
         dead = (dead_position or empty).of_stream(options.stream, stream_id)
         self._positions = (position, dead)
         self.observer.opened(position)
-        return RangeWriter(
-            options.read, options.columns, self._table.target(), dead_target, dead.ends
-        )
+        return RangeWriter(options.read, columns, self._table.target(), dead_target, dead.ends)
+
+    def is_outdated(self, location: Location) -> bool:
+        """The stream's schema is another one than at the last ``open``, which is to be called again."""
+        return self._told_setting(location) != self._setting
+
+    def _told_setting(self, location: Location) -> str:
+        """Nodes before feature level 3 tell none."""
+        if self.options.columns is not None:
+            return ""
+        return str(location.settings(self.options.stream).get(TABLE_SCHEMA, ""))
 
     def commit(self, written: Sequence[WrittenRange]) -> None:
         """Raises TakenOver and CatalogUnavailable, after which the job is to be opened again."""
@@ -185,6 +196,8 @@ def run_without_spark(job: LakeJob, *, once: bool, wait: Callable[[float], bool]
             stream_id, bounds = look(location, options)
             job.position.of_stream(options.stream, stream_id)
             job.observer.looked(bounds)
+            if job.is_outdated(location):
+                writer = job.open()
             if once and ceiling is None:
                 ceiling = {number: it.high_watermark for number, it in bounds.items()}
             ranges = next_ranges(

@@ -13,6 +13,8 @@ from streamlog.lake.position import TablePosition
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from streamlog.lake.maintain import Done
+
 LOOKS_MAX: Final = 86_400
 """Of the log, that are remembered until the table has what they saw; more make the age a lower bound."""
 
@@ -40,6 +42,8 @@ class Lag(JobObserver):
         self.byte_count = 0
         self.commit_count = 0
         self.commit_seconds = 0.0
+        self.maintenance_count = 0
+        self.maintenance_failure_count = 0
         self.last_commit_s = 0.0
         """Since 1970."""
 
@@ -66,6 +70,20 @@ class Lag(JobObserver):
             self.commit_seconds += it.seconds
             self.last_commit_s = self._wall()
             self._forget()
+
+    def maintained(self, done: "Done | None") -> None:
+        """A table; None: it failed."""
+        with self._lock:
+            if done is None:
+                self.maintenance_failure_count += 1
+            else:
+                self.maintenance_count += 1
+
+    @property
+    def log_starts(self) -> dict[int, int]:
+        """At the last look."""
+        with self._lock:
+            return {number: it.log_start for number, it in self._log.items()}
 
     @property
     def records_behind(self) -> int:
@@ -123,6 +141,12 @@ class LagCollector:
             ("bytes", "Of rows, in Arrow's memory.", lag.byte_count),
             ("commits", "Snapshots that the job has committed.", lag.commit_count),
             ("commit_seconds", "That commits took.", lag.commit_seconds),
+            ("maintenances", "Upkeeps of a table that were carried out.", lag.maintenance_count),
+            (
+                "maintenance_failures",
+                "Upkeeps of a table that failed; the log says why.",
+                lag.maintenance_failure_count,
+            ),
         ):
             counter = CounterMetricFamily(f"streamlog_lake_{name}", text, labels=names)
             counter.add_metric(self._labels, count)

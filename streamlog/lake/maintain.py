@@ -6,8 +6,9 @@ orphans.
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamlog.errors import ConfigError
@@ -59,22 +60,34 @@ class Done:
     orphan_bytes: int = 0
 
 
-def maintain(table: LakeTable, upkeep: Upkeep, *, now: float | None = None) -> Done:
-    """Raises TakenOver where other commits were faster again and again; what is done is done."""
+def maintain(
+    table: LakeTable,
+    upkeep: Upkeep,
+    *,
+    now: float | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Done:
+    """Raises TakenOver where other commits were faster again and again; what is done is done. ``is_stopped``: asked
+    between two steps; the others are left out then.
+    """
     now_ms = int((time.time() if now is None else now) * 1000)
     aged = 0 if upkeep.log_starts is None else _drop_aged(table, upkeep.log_starts)
-    small, large = _compact(table, upkeep)
-    snapshots = 0 if upkeep.expire_ms is None else _expire(table, now_ms - upkeep.expire_ms)
+    small, large = _compact(table, upkeep, is_stopped)
+    snapshots = 0
+    if upkeep.expire_ms is not None and not is_stopped():
+        snapshots = _expire(table, now_ms - upkeep.expire_ms)
     orphans, size = 0, 0
-    if upkeep.orphan_ms is not None:
+    if upkeep.orphan_ms is not None and not is_stopped():
         orphans, size = _remove_orphans(table.load(), now_ms - upkeep.orphan_ms)
     return Done(small, large, aged, snapshots, orphans, size)
 
 
-def _compact(table: LakeTable, upkeep: Upkeep) -> tuple[int, int]:
+def _compact(table: LakeTable, upkeep: Upkeep, is_stopped: Callable[[], bool]) -> tuple[int, int]:
     small = large = 0
     loaded = table.load()
     for group in _groups(loaded, upkeep):
+        if is_stopped():
+            break
         new = _rewritten(loaded, [it for it, _ in group])
         _replace(table, [it.file for it, _ in group], new)
         small += len(group)
@@ -213,9 +226,12 @@ def _remove_orphans(table: "Table", before_ms: int) -> tuple[int, int]:
     scheme, host, path = PyArrowFileIO.parse_location(table.location(), io.properties)
     known = {_path(io, it) for it in _referenced(table)}
     files = io.fs_by_scheme(scheme, host)
-    selector = FileSelector(path, recursive=True, allow_not_found=True)
     count = size = 0
-    for it in files.get_file_info(selector):
+    found = chain.from_iterable(
+        files.get_file_info(FileSelector(f"{path}/{own}", recursive=True, allow_not_found=True))
+        for own in ("data", "metadata")  # whatever else lies at the table's location is not its own
+    )
+    for it in found:
         if it.type != FileType.File or it.path in known or it.mtime_ns // 1_000_000 >= before_ms:
             continue
         files.delete_file(it.path)

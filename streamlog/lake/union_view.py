@@ -91,7 +91,8 @@ def union(
 ) -> "pa.RecordBatchReader":
     """All records of a stream, those of the table first, as a ``pyarrow.RecordBatchReader``.
 
-    ``schema``: as of ``streamlog lake run --schema``, if the table's columns are by one. Others as of
+    ``schema``: as of ``streamlog lake run --schema``, if the table's columns are by one that is not the stream's
+    setting. Others as of
     ``streamlog.arrow.read``, and of ``streamlog.lake.TableName``. Raises ConfigError, PositionError if the table is of
     another stream, and RecordsGone if the log has lost records that the table does not have.
     """
@@ -119,20 +120,25 @@ def union_plan(
     security: "SecurityFiles | Security | None" = None,
 ) -> UnionPlan:
     """What ``union`` with the same arguments is going to read."""
-    from streamlog.lake.columns.schema_columns import schema_columns
-    from streamlog.lake.job import JobOptions
+    from streamlog.lake.columns.schema_columns import columns_by, schema_columns
+    from streamlog.lake.job import TABLE_SCHEMA, JobOptions
 
     check_pyiceberg()
     name = TableName(table, catalog, catalog_properties or {})
-    columns = OpaqueColumns() if schema is None else schema_columns(schema)
     loaded = LakeTable.at(name).load()
+    read = plan(stream, servers=servers, path=path, security=security).options
+    columns: TableColumns = OpaqueColumns()
+    if schema is not None:
+        columns = schema_columns(schema)
+    elif "_offset" in loaded.schema().column_names:
+        with open_location(read) as location:
+            columns = columns_by(str(location.settings(stream).get(TABLE_SCHEMA, "")))
     lacking = set(columns.schema().names) - set(loaded.schema().column_names)
     if lacking:
         problem = f"{table} has no columns {', '.join(sorted(lacking))}"
         raise ConfigError("schema", problem, "give the schema that the table is written by")
     snapshot = loaded.current_snapshot()
     position = position_of(loaded.metadata)
-    read = plan(stream, servers=servers, path=path, security=security).options
     with open_location(read) as location:
         stream_id, bounds = look(location, JobOptions(stream, read, name))
     known = (position or TablePosition(stream, stream_id)).of_stream(stream, stream_id)

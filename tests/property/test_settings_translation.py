@@ -30,6 +30,12 @@ SOURCES = (
     '[{"name":"o","external":{"api":"$JS.hub.API","deliver":"d"}}]',
     '[{"name":"o","subject_transforms":[{"src":"a","dest":"b"},{"src":"c","dest":""}]},{"name":"p"}]',
 )
+SCHEMAS = (
+    "",
+    'json {"properties": {"a": {"type": "string"}}}',
+    'avro {"type":"record","name":"r","fields":[{"name":"a","type":"long"}]}',
+    "protobuf p.M Ci5NLg==",
+)
 LIMITS = (
     "",
     "inactive_threshold=10s",
@@ -54,6 +60,8 @@ def values_of(row: StreamSetting) -> st.SearchStrategy[Any]:
         return st.sampled_from(SOURCES)
     if row.form.json == "consumer_limits":
         return st.sampled_from(LIMITS)
+    if row.name == "table_schema":
+        return st.sampled_from(SCHEMAS)
     if row.type.kind is str:
         return st.sampled_from(["a", "x y", "> -> y.>", "a.* -> b.$1", "key"])
     assert low is not None and high is not None

@@ -1,6 +1,8 @@
 """Tables in a REST catalog and in an object store, which are killed while a job goes on."""
 
+import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,39 +93,95 @@ def test_a_job_outlives_the_catalog(node: LiveNode, catalog: RestCatalog, tmp_pa
     assert table.check(node, 2) == publisher.count
 
 
-def test_a_job_outlives_the_store(node: LiveNode, tmp_path: Path) -> None:
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[S3Server]:
     if shutil.which("java") is None:
         pytest.skip("no Java")
     try:
         found = s3_server.jars(cache())
     except MavenError as error:
         pytest.skip(str(error))
-    with S3Server(tmp_path / "s3", found) as store:
-        properties = sql_catalog(tmp_path) | {
-            "warehouse": f"s3://{BUCKET}/warehouse",
-            "s3.endpoint": store.endpoint,
-            "s3.access-key-id": s3_server.ACCESS_KEY,
-            "s3.secret-access-key": s3_server.SECRET_KEY,
-            "s3.region": "us-east-1",
-        }
-        table = StreamTable(tmp_path, "store", properties)
-        node.create(table.stream, 2)
-        with Publisher(node, table.stream) as publisher:
-            job = table.job(node, *OPTIONS)
-            try:
-                for round_ in range(2):
-                    job.spawn()
-                    commits = job.log_text().count("committed")
-                    wait_until(
-                        lambda: job.log_text().count("committed") > commits + 1,  # noqa: B023
-                        "commits", 90,
-                    )  # fmt: skip
-                    store.stop()
-                    store.start()
-                    if round_:
-                        continue
-                    job.kill()
-            finally:
+    with S3Server(tmp_path / "s3", found) as server:
+        yield server
+
+
+def table_in(store: S3Server, folder: Path, stream: str) -> StreamTable:
+    properties = sql_catalog(folder) | {
+        "warehouse": f"s3://{BUCKET}/warehouse",
+        "s3.endpoint": store.endpoint,
+        "s3.access-key-id": s3_server.ACCESS_KEY,
+        "s3.secret-access-key": s3_server.SECRET_KEY,
+        "s3.region": "us-east-1",
+    }
+    return StreamTable(folder, stream, properties)
+
+
+def kill(store: S3Server) -> None:
+    os.kill(store.pid, signal.SIGKILL)
+    store.stop()  # what is left of it
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_job_of_spark_outlives_the_store(node: LiveNode, store: S3Server, tmp_path: Path) -> None:
+    """It is killed while executors write: some files of a micro-batch are there, and others are not. A task is tried
+    once, so that it is the task itself which has to wait.
+    """
+    table = table_in(store, tmp_path, "store_spark")
+    node.create(table.stream, 2)
+    options = ["--master", "local[2,1]", "--interval", "0", "--commit-size", "400k"]
+    options += ["--source-option", "maxBytesPerPartition=20000", "--maintain-interval", "never"]
+    job = table.job(node, *options)
+
+    def files() -> int:
+        names = (name for _, _, them in os.walk(store.bucket_folder) for name in them)
+        return sum(name.endswith(".parquet") for name in names)
+
+    with Publisher(node, table.stream) as publisher:
+        job.spawn()
+        try:
+            for away_s in (0.5, 3, 30):
+                commits = job.log_text().count("committed")
+                wait_until(
+                    lambda: job.log_text().count("committed") > commits,  # noqa: B023
+                    "a commit", 120,
+                )  # fmt: skip
+                before = files()
+                wait_until(lambda: files() > before, "an executor writes", 60)  # noqa: B023
+                kill(store)
+                time.sleep(away_s)
+                assert job.is_running(), job.log_text()[-3_000:]
+                store.start()
+            commits = job.log_text().count("committed")
+            wait_until(
+                lambda: job.log_text().count("committed") > commits, "commits afterwards", 120
+            )
+            assert job.is_running(), job.log_text()[-3_000:]
+        finally:
+            job.kill()
+    table.run_once(node)
+    assert table.check(node, 2) == publisher.count
+
+
+def test_a_job_outlives_the_store(node: LiveNode, store: S3Server, tmp_path: Path) -> None:
+    table = table_in(store, tmp_path, "store")
+    node.create(table.stream, 2)
+    with Publisher(node, table.stream) as publisher:
+        job = table.job(node, *OPTIONS)
+        try:
+            for round_ in range(2):
+                job.spawn()
+                commits = job.log_text().count("committed")
+                wait_until(
+                    lambda: job.log_text().count("committed") > commits + 1,  # noqa: B023
+                    "commits", 90,
+                )  # fmt: skip
+                store.stop()
+                store.start()
+                if round_:
+                    continue
                 job.kill()
-        table.run_once(node)
-        assert table.check(node, 2) == publisher.count
+        finally:
+            job.kill()
+    table.run_once(node)
+    assert table.check(node, 2) == publisher.count

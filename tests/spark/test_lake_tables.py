@@ -1,6 +1,8 @@
 """Columns by a schema, dead letters, upkeep, and the view of a table and the log."""
 
 import json
+import os
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,11 +17,14 @@ import pyarrow as pa
 from streamlog.errors import ConfigError
 from streamlog.lake import union
 from streamlog.lake.catalog import CatalogUnavailable
-from streamlog.lake.maintain import Upkeep, maintain
+from streamlog.lake.maintain import Done, Upkeep, maintain
 from streamlog.lake.position import RecordsGone
 from streamlog.lake.table import LakeTable
+from streamlog.lake.upkeep_thread import UpkeepPlan, UpkeepThread
+from streamlog.record.schema.table_schema import TableSchema
 from tests.lake_table import StreamTable, sql_catalog
 from tests.spark.live_node import LiveNode
+from tools.nodes.server_process import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +57,95 @@ def test_values_that_fit_are_rows_and_others_dead_letters(
     dead = table.dead_letters.load().scan().to_arrow().to_pylist()
     assert [(it["offset"], it["value"]) for it in dead] == [(1, b'{"id": "x"}'), (3, b"no")]
     assert dead[0]["reason"] == 'id is no integer: "x"'
+
+
+def setting(**properties: object) -> str:
+    return "json " + json.dumps({"properties": properties})
+
+
+def alter(node: LiveNode, stream: str, key: str, value: str) -> None:
+    from confluent_kafka.admin import (
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ResourceType,
+    )
+
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, stream, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    (future,) = admin.incremental_alter_configs([resource]).values()
+    future.result(30)
+
+
+def follow_a_schema(node: LiveNode, table: StreamTable, *options: str) -> None:
+    """A job goes on while the stream's schema gets a column."""
+    node.create(table.stream)
+    alter(node, table.stream, "streamlog.table_schema", setting(id=INTEGER))
+    job = table.job(node, "--interval", "0.2", *options)
+    job.spawn()
+    try:
+        node.produce(table.stream, [b'{"id": 1, "name": "a"}', b'{"id": "x"}'])
+        wait_until(lambda: table.table.exists() and len(table.rows()) == 1, "the first row", 90)
+        alter(node, table.stream, "streamlog.table_schema", setting(id=INTEGER, name=TEXT))
+        wait_until(lambda: "name" in table.table.load().schema().column_names, "the column", 60)
+        node.produce(table.stream, [b'{"id": 2, "name": "b"}'])
+        wait_until(lambda: len(table.rows()) == 2, "the second row", 60)
+        assert job.is_running(), job.log_text()[-3_000:]
+    finally:
+        job.kill()
+    rows = [(it["_offset"], it["id"], it["name"]) for it in table.rows()]
+    assert sorted(rows) == [(0, 1, None), (2, 2, "b")]
+    assert table.dead_letters.load().scan().to_arrow()["offset"].to_pylist() == [1]
+    table.check_ranges()
+
+
+def test_the_stream_names_the_schema(node: LiveNode, table: StreamTable) -> None:
+    follow_a_schema(node, table, "--engine", "local")
+    rows = union(
+        table.stream, table.name.table, servers=node.kafka, catalog="tests",
+        catalog_properties=table.name.properties,
+    ).read_all()  # fmt: skip
+    assert sorted(rows["id"].to_pylist()) == [1, 2]
+    job = table.job(node, "--engine", "local", "--once", "--schema", "none")
+    job.spawn()
+    assert job.wait(60) == 2, "the flag overrides the setting: bytes do not fit the table"
+    assert "do not fit" in job.log_text()
+
+
+@pytest.mark.parametrize("by", ["flag", "setting"])
+def test_protobuf_is_written_by_its_descriptors(
+    node: LiveNode, table: StreamTable, tmp_path: Path, by: str
+) -> None:
+    pytest.importorskip("google.protobuf", reason="the extra `console` is not installed")
+    from tests.unit.lake.protobuf_schema import MESSAGE, descriptor_set, order
+
+    table = StreamTable(tmp_path, f"protobuf_{by}", sql_catalog(tmp_path))
+    node.create(table.stream)
+    path = table.folder / "shop.desc"
+    path.write_bytes(descriptor_set())
+    told: tuple[str, ...] = ("--schema", f"{path}:{MESSAGE}")
+    if by == "setting":
+        told = ()
+        text = str(TableSchema("protobuf", descriptor_set(), MESSAGE))
+        alter(node, table.stream, "streamlog.table_schema", text)
+    full = order(id=1, kind=1, items=[{"name": "a", "prices": [1.5]}], counts={"x": 2})
+    values = [full.SerializeToString(), full.SerializeToString()[:-1], b"\xff\xff"]
+    node.produce(table.stream, [*values, b"\xf8\x06\x01"])
+    table.run_once(node, *told)
+    first, last = sorted(table.rows(), key=lambda row: int(row["_offset"]))
+    assert (first["id"], first["kind"], first["counts"]) == (1, "BOOK", [("x", 2)])
+    assert first["items"] == [{"name": "a", "count": 0, "prices": [1.5]}]
+    assert (last["_offset"], last["id"], last["items"]) == (3, 0, []), "a field is unknown"
+    dead = table.dead_letters.load().scan().to_arrow().to_pylist()
+    assert [(it["offset"], it["value"]) for it in dead] == [(1, values[1]), (2, values[2])]
+
+
+@pytest.mark.spark
+def test_spark_follows_the_schema_that_the_stream_names(node: LiveNode, tmp_path: Path) -> None:
+    table = StreamTable(tmp_path, "schema_by_spark", sql_catalog(tmp_path))
+    follow_a_schema(node, table, "--master", "local[2]")
 
 
 def test_a_schema_may_get_columns_and_wider_types(node: LiveNode, table: StreamTable) -> None:
@@ -148,6 +242,57 @@ def test_upkeep_keeps_rows_and_position(node: LiveNode, table: StreamTable) -> N
     process = ServerProcess(command, table.folder / "maintain.log")
     process.spawn()
     assert process.wait(60) == 0, process.log_text()
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+def test_a_job_keeps_its_table_up(node: LiveNode, tmp_path: Path, engine: str) -> None:
+    table = StreamTable(tmp_path, f"kept_up_{engine}", sql_catalog(tmp_path))
+    node.create(table.stream)
+    node.produce(table.stream, [b"%050d" % i for i in range(50)])
+    table.run_once(node)
+    stray = next((table.folder / "warehouse").rglob("*.parquet")).with_name("0-0-1-stray.parquet")
+    stray.write_bytes(b"of a killed job")
+    foreign = stray.parent.parent / "foreign.txt"
+    foreign.write_text("of somebody else")
+    for path in (stray, foreign):
+        os.utime(path, (1, 1))
+    options = ["--engine", engine, "--interval", "0.1", "--maintain-interval", "1s"]
+    options += ["--expire", "2s", "--orphans", "1h", "--follow-retention"]
+    options += ["--master", "local[2]"] if engine == "spark" else []
+    job = table.job(node, *options)
+    job.spawn()
+    try:
+        for first in range(50, 1_050, 50):
+            node.produce(table.stream, [b"%050d" % i for i in range(first, first + 50)])
+            commits = job.log_text().count("committed")
+            wait_until(lambda: job.log_text().count("committed") > commits, "a commit", 90)  # noqa: B023
+
+        def is_kept_up() -> bool:
+            loaded = table.table.load()
+            return len(loaded.snapshots()) < 4 and len(list(loaded.scan().plan_files())) < 4
+
+        wait_until(is_kept_up, "upkeep", 60)
+        wait_until(lambda: not stray.exists(), "the orphan is gone", 60)
+        node.produce(table.stream, [b"last"])
+        wait_until(lambda: len(table.rows()) == 1_051, "the last row", 60)
+        assert job.is_running(), job.log_text()[-3_000:]
+        assert "failed" not in job.log_text()
+        job.ask_to_stop()
+        assert job.wait(30) == 0, job.log_text()[-3_000:]
+    finally:
+        job.kill()
+    assert foreign.exists()
+    assert table.check_rows(node) == 1_051
+
+
+def test_upkeep_goes_on_after_a_failure(tmp_path: Path) -> None:
+    done: list[Done | None] = []
+    table = StreamTable(tmp_path, "nothing", sql_catalog(tmp_path / "none"))
+    plan = UpkeepPlan(Upkeep(), interval_s=0.01)
+    with UpkeepThread(table.name, plan, log_starts=dict, told=done.append, patience_s=0.0):
+        wait_until(lambda: len(done) > 2, "several tries", 30)
+    assert set(done) == {None}
+    assert not any(it.name == "streamlog-lake-upkeep" for it in threading.enumerate())
 
 
 def test_files_of_records_before_the_log_start_go(node: LiveNode, table: StreamTable) -> None:

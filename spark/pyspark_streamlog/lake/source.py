@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -14,6 +15,7 @@ from pyspark_streamlog.source.stream_reader import StreamlogStreamReader
 from streamlog.arrow.range_reader import open_location
 from streamlog.lake.position import TablePosition
 from streamlog.lake.range_writer import RangeWriter
+from streamlog.lake.table import patiently
 from streamlog.model import TopicPartition
 
 NAME: Final = "streamlog_lake"
@@ -21,7 +23,7 @@ WRITTEN: Final = StructType([StructField("written", BinaryType(), nullable=False
 
 
 def written_files(
-    options: SourceOptions, writer: RangeWriter, position: TablePosition
+    options: SourceOptions, writer: RangeWriter, position: TablePosition, patience_s: float
 ) -> type[DataSource]:
     """The source, to be registered. What it is about travels with the class: an option would be shown in plans."""
 
@@ -34,20 +36,27 @@ def written_files(
             return WRITTEN
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return WritingStreamReader(options, writer, position)
+            return WritingStreamReader(options, writer, position, patience_s)
 
     return WrittenFiles
 
 
 class WritingStreamReader(StreamlogStreamReader):
-    """Begins at the table's position. A task's one row is a pickled ``WrittenRange``."""
+    """Begins at the table's position. A task's one row is a pickled ``WrittenRange``. A store that is away is waited
+    for: Spark would try the task again at once, a few times, and give up.
+    """
 
     def __init__(
-        self, options: SourceOptions, writer: RangeWriter, position: TablePosition
+        self,
+        options: SourceOptions,
+        writer: RangeWriter,
+        position: TablePosition,
+        patience_s: float,
     ) -> None:
         super().__init__(options, source_schema(include_headers=True))
         self._writer = writer
         self._position = position
+        self._patience_s = patience_s
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         stream = self._position.stream
@@ -70,4 +79,5 @@ class WritingStreamReader(StreamlogStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if partition.value is not None:
-            yield (pickle.dumps(self._writer.write(partition.value)),)
+            write = partial(self._writer.write, partition.value)
+            yield (pickle.dumps(patiently(write, self._patience_s)),)

@@ -4,10 +4,12 @@ The query's checkpoint is a temporary folder: where it goes on is said by the ta
 have written, in ``foreachBatch``, and so once for each micro-batch.
 """
 
+import logging
 import pickle
 import shutil
 import tempfile
 from collections.abc import Callable
+from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 from pyspark_streamlog.lake.source import NAME, written_files
@@ -19,6 +21,8 @@ from streamlog.lake.job import LakeJob, look
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger(__name__)
 
 
 class QueryFailed(StreamlogError):
@@ -37,16 +41,37 @@ def run_with_spark(
     """As ``run_without_spark``. ``source``: how executors read. Raises what the driver's side raises, and QueryFailed
     for a task.
     """
+    while _run_query(spark, job, source, once=once, wait=wait, look_s=look_s):
+        logger.info("the schema of %s has changed: its columns are added", job.options.stream)
+
+
+def _run_query(
+    spark: "SparkSession",
+    job: LakeJob,
+    source: SourceOptions,
+    *,
+    once: bool,
+    wait: Callable[[float], bool],
+    look_s: float,
+) -> bool:
+    """Whether it ended because the stream's schema has changed: what tasks had written then is not committed, and is
+    written again.
+    """
     from pyspark.errors import StreamingQueryException
 
     writer = job.open()
-    spark.dataSource.register(written_files(source, writer, job.position))
+    spark.dataSource.register(written_files(source, writer, job.position, job.options.patience_s))
     failures: list[Exception] = []
+    committing, ended = Lock(), Event()
 
     def commit(rows: "DataFrame", batch_id: int) -> None:
         del batch_id
+        written = [pickle.loads(row[0]) for row in rows.collect()]  # Spark tells what fails here
         try:
-            job.commit([pickle.loads(row[0]) for row in rows.collect()])
+            with committing:
+                if ended.is_set():
+                    raise QueryFailed("it was stopped")
+                job.commit(written)
         except Exception as error:
             failures.append(error)
             raise
@@ -62,13 +87,15 @@ def run_with_spark(
         stream = stream.trigger(processingTime=f"{job.options.interval_s} seconds")
     query = stream.start()
     try:
-        _follow(query, job, wait, look_s)
+        return _follow(query, job, wait, look_s, once=once)
     except StreamingQueryException as error:
         if failures:
             raise failures[0] from None
         raise QueryFailed(_reason(error)) from error
     finally:
         query.stop()
+        with committing:  # Spark does not wait for a commit that has begun
+            ended.set()
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
@@ -84,9 +111,14 @@ def _follow(
     job: LakeJob,
     wait: Callable[[float], bool],
     look_s: float,
-) -> None:
+    *,
+    once: bool,
+) -> bool:
     while query.isActive and not wait(look_s):
         with open_location(job.options.read) as location:
             job.observer.looked(look(location, job.options)[1])
+            if not once and job.is_outdated(location):
+                return True
     if not query.isActive:
         query.awaitTermination()  # raises what it failed with
+    return False

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from streamlog.arrow.files import range_cuts
 from streamlog.arrow.files.file_system import Files, files_at, read_small
@@ -107,6 +107,10 @@ class FolderLocation:
                 ids[name] = roots.partition(name).stream_id() if _may_want(wanted, name) else ""
         where = self._url if roots.sole_stream is None else roots.streams_dir
         return Listing(where, ids, roots.sole_stream)
+
+    def settings(self, stream: str) -> Mapping[str, Any]:
+        """They lie in the metadata, which is not read."""
+        return {}
 
     def bounds(self, names: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """The checkpoints are read first: what is committed then is on the disk after it."""

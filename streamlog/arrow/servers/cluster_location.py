@@ -21,6 +21,7 @@ from streamlog.wire.special_offsets import EARLIEST, LATEST, NOT_FOUND
 
 T = TypeVar("T")
 
+DESCRIBE: Final = "streams.describe"
 MANIFESTS: Final = "streams.manifests"
 
 
@@ -101,6 +102,12 @@ class ClusterLocation:
 
     def placed(self, ranges: Iterable[PartitionRange]) -> list[PartitionRange]:
         return list(ranges)
+
+    def settings(self, stream: str) -> Mapping[str, Any]:
+        """Raises StreamNotFound."""
+        told = self._patiently(lambda: self._cluster.operate(DESCRIBE, {"name": stream}))
+        config: Mapping[str, Any] = told["config"]
+        return config
 
     def manifests(self, stream: str) -> dict[str, Any]:
         """What ``streams.manifests`` tells. Raises StreamNotFound."""

@@ -73,6 +73,9 @@ class TieredLocation:
     def listing(self, wanted: StreamSubscription) -> Listing:
         return self._cluster.listing(wanted)
 
+    def settings(self, stream: str) -> Mapping[str, Any]:
+        return self._cluster.settings(stream)
+
     def bounds(self, names: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         return self._cluster.bounds(names)
 

@@ -6,11 +6,11 @@ import typer
 
 from streamlog.arrow.location import Bounds
 from streamlog.arrow.stream_read import plan
-from streamlog.cli.lake.options import Catalog, CatalogProperty, Table, table_name
+from streamlog.cli.lake.options import Catalog, CatalogProperty, Table, age_ms, table_name
 from streamlog.cli.options.connection_options import chosen_security
 from streamlog.cli.options.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table, say
-from streamlog.config.units import duration_ms, size_bytes, size_text
+from streamlog.config.units import size_bytes, size_text
 from streamlog.errors import ConfigError
 
 
@@ -63,8 +63,8 @@ def maintain(
     upkeep = Upkeep(
         small_bytes=_size(small, "--small"),
         large_bytes=_size(large, "--large"),
-        expire_ms=_age(expire, "--expire"),
-        orphan_ms=_age(orphans, "--orphans"),
+        expire_ms=age_ms(expire, "--expire"),
+        orphan_ms=age_ms(orphans, "--orphans"),
         log_starts=log_starts,
     )
     tables = [found]
@@ -154,12 +154,3 @@ def _size(text: str, option: str) -> int:
         return size_bytes(text)
     except ValueError as error:
         raise ConfigError(option, str(error), "write 32MiB, or a number of bytes") from None
-
-
-def _age(text: str, option: str) -> int | None:
-    if text == "never":
-        return None
-    try:
-        return duration_ms(text)
-    except ValueError as error:
-        raise ConfigError(option, str(error), "write 7d, 12h or never") from None

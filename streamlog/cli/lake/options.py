@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamlog.config.units import duration_ms
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,3 +44,13 @@ def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
             raise ConfigError(option, f"{text!r} has no name and value", "write NAME=VALUE")
         found[name] = value
     return found
+
+
+def age_ms(text: str, option: str) -> int | None:
+    """None: never. Raises ConfigError."""
+    if text == "never":
+        return None
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise ConfigError(option, str(error), "write 7d, 12h or never") from None

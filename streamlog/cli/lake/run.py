@@ -4,12 +4,19 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from streamlog.arrow.location import Bounds
-from streamlog.cli.lake.options import Catalog, CatalogProperty, Table, pairs, table_name
+from streamlog.cli.lake.options import (
+    Catalog,
+    CatalogProperty,
+    Table,
+    age_ms,
+    pairs,
+    table_name,
+)
 from streamlog.cli.options.connection_options import chosen_security
 from streamlog.cli.options.names import StreamName
 from streamlog.cli.options.options import SERVERS, Servers
@@ -18,6 +25,11 @@ from streamlog.config.units import size_bytes
 from streamlog.errors import ConfigError
 from streamlog.lake.job import JobOptions, LakeJob, TableCommit, run_without_spark
 from streamlog.lake.lag import Lag, LagCollector, serve_metrics
+from streamlog.lake.maintain import Upkeep
+from streamlog.lake.upkeep_thread import UpkeepPlan, UpkeepThread
+
+if TYPE_CHECKING:
+    from streamlog.lake.columns.table_columns import TableColumns
 
 ENGINES: Final = ("spark", "local")
 
@@ -60,7 +72,8 @@ def run(
         typer.Option(
             metavar="FILE",
             help="Columns by the schema of values: NAME.json (JSON Schema), NAME.avsc (Avro) or"
-            " NAME.desc:package.Message (Protobuf). Else values are bytes.",
+            " NAME.desc:package.Message (Protobuf). Default: the stream's setting table_schema, if it has one;"
+            " none: values are bytes in any case.",
         ),
     ] = None,
     location: Annotated[
@@ -72,7 +85,10 @@ def run(
     ] = None,
     path: Annotated[
         str | None,
-        typer.Option(help="Read this data folder of a node, or URL, instead of asking nodes."),
+        typer.Option(
+            help="Read this data folder of a node, or URL, instead of asking nodes. The stream's settings are not"
+            " there: a schema is named by --schema."
+        ),
     ] = None,
     source_option: Annotated[
         list[str] | None,
@@ -85,6 +101,34 @@ def run(
     allow_loss: Annotated[
         bool,
         typer.Option("--allow-loss", help="Go on where the log has lost records the table lacks."),
+    ] = False,
+    maintain_interval: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="Between two upkeeps beside the commits, as `streamlog lake maintain` does them; never: none.",
+        ),
+    ] = "10m",
+    expire: Annotated[
+        str,
+        typer.Option(
+            "--expire", metavar="DURATION", help="Upkeep removes older snapshots; never: none."
+        ),
+    ] = "1h",
+    orphans: Annotated[
+        str,
+        typer.Option(
+            "--orphans",
+            metavar="DURATION",
+            help="Upkeep removes older files that no snapshot has; never: none.",
+        ),
+    ] = "1d",
+    follow_retention: Annotated[
+        bool,
+        typer.Option(
+            "--follow-retention",
+            help="Upkeep removes files whose records are all before the log's start.",
+        ),
     ] = False,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Serve metrics to Prometheus there.")
@@ -104,9 +148,6 @@ def run(
       streamlog lake run flights --table lake.flights --partition-by day
       streamlog lake run flights --table lake.flights --once --engine local
     """
-    from streamlog.lake.columns.schema_columns import schema_columns
-    from streamlog.lake.columns.table_columns import OpaqueColumns
-
     if engine not in ENGINES:
         raise ConfigError("--engine", f"there is no {engine!r}", f"set {' or '.join(ENGINES)}")
     try:
@@ -115,6 +156,7 @@ def run(
         raise ConfigError(
             "--commit-size", str(error), "write 512MiB, or a number of bytes"
         ) from None
+    upkeep = _upkeep(maintain_interval, expire, orphans, follow_retention=follow_retention)
     options = _options(
         stream,
         path=path,
@@ -124,7 +166,7 @@ def run(
         allow_loss=allow_loss,
         engine=engine,
         table=table_name(table, catalog, catalog_property),
-        columns=OpaqueColumns() if schema is None else schema_columns(schema),
+        columns=_columns(schema),
         period=partition_by,
         location=location,
         table_properties=pairs(table_property, "--table-property"),
@@ -143,11 +185,40 @@ def run(
                 raise ConfigError("--metrics-port", problem, "set another") from None
             stack.callback(stop_serving)
         stop = stack.enter_context(_stopping())
+        if upkeep is not None and not once:
+            stack.enter_context(
+                UpkeepThread(
+                    options.table, upkeep, log_starts=lambda: lag.log_starts, told=lag.maintained
+                )
+            )
         _run(LakeJob(options, lag), engine, master, once=once, stop=stop)
     if once:
         say(f"{lag.row_count} records of {stream} were added to {table}")
     if once and lag.dead_count:
         say(f"{lag.dead_count} do not fit the schema: they are in {table}__dead_letters")
+
+
+def _columns(schema: str | None) -> "TableColumns | None":
+    """None: as the stream says. Raises ConfigError."""
+    from streamlog.lake.columns.schema_columns import schema_columns
+    from streamlog.lake.columns.table_columns import OpaqueColumns
+
+    if schema is None:
+        return None
+    return OpaqueColumns() if schema == "none" else schema_columns(schema)
+
+
+def _upkeep(
+    interval: str, expire: str, orphans: str, *, follow_retention: bool
+) -> UpkeepPlan | None:
+    """Raises ConfigError."""
+    interval_ms = age_ms(interval, "--maintain-interval")
+    if interval_ms == 0:
+        raise ConfigError("--maintain-interval", "0 is no time", "write 10m, or never")
+    upkeep = Upkeep(expire_ms=age_ms(expire, "--expire"), orphan_ms=age_ms(orphans, "--orphans"))
+    if interval_ms is None:
+        return None
+    return UpkeepPlan(upkeep, interval_ms / 1000, follow_retention)
 
 
 class _ShownLag(Lag):

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream.setting_type import NO_LIMIT, StreamSetting
+from streamlog.errors import ConfigError, InvalidStreamConfig
+from streamlog.metadata.stream.setting_type import NO_LIMIT, TABLE_SCHEMA, StreamSetting
 from streamlog.metadata.stream.settings_translation import SETTINGS
+from streamlog.record.schema.table_schema import TableSchema
 
 _GIVEN: Final = "streamlog.settings"
 _OPTIONAL: Final = tuple(row for row in SETTINGS if row.option is not None)
@@ -96,6 +97,10 @@ def _options() -> list[Any]:
 def _option(row: StreamSetting) -> Any:
     """The annotation of a parameter of typer."""
     shown, choices = row.told(_NAMES, human=True), row.type.choices
+    if row.form is TABLE_SCHEMA:
+        shown += (
+            " Here: the file NAME.json, NAME.avsc or NAME.desc:package.Message; none takes it away."
+        )
     if row.type.kind is bool:
         return Annotated[bool | None, typer.Option(row.option, help=shown)]
     if row.type.kind is tuple:
@@ -116,8 +121,26 @@ def _option(row: StreamSetting) -> Any:
 def _reader(row: StreamSetting) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
+            if row.form is TABLE_SCHEMA:
+                text = _schema_text(text)
             return row.from_human(text)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
 
     return read
+
+
+def _schema_text(text: str) -> str:
+    """Of a file. Raises ValueError."""
+    from streamlog.lake.columns.schema_file import schema_in_file
+
+    if text in ("", "none"):
+        return ""
+    try:
+        found = str(schema_in_file(text))
+        TableSchema.parse(found)
+    except ConfigError as error:
+        raise ValueError(f"{error.problem}; {error.remedy}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{text} is not UTF-8") from None
+    return found

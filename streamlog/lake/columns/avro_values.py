@@ -4,7 +4,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from streamlog.errors import ConfigError
 from streamlog.lake.columns.value_format import Misfit
@@ -20,6 +20,7 @@ class AvroValues:
     """``text``: the schema, of a record."""
 
     text: str
+    decodes_batches: Literal[False] = False
 
     @classmethod
     def parse(cls, data: bytes) -> "AvroValues":

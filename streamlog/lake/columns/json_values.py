@@ -1,47 +1,38 @@
-"""Values of JSON, by a JSON Schema: its types and what is required. Patterns, limits and the like are not looked at."""
+"""Values of JSON, by a JSON Schema; ``streamlog.record.schema.json_schema`` says what is checked."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamlog.errors import ConfigError
 from streamlog.lake.columns.value_format import Misfit
+from streamlog.record.schema.json_schema import FORMATS, NO_RULES, JsonField, json_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FORMATS: Final = ("date-time", "date")
-
-
-@dataclass(frozen=True)
-class JsonField:
-    """A property: what it is called, what it holds, and whether it has to be there."""
-
-    name: str
-    kind: str
-    """``string``, ``date-time``, ``date``, ``integer``, ``number``, ``boolean``, ``array`` or ``object``."""
-    is_required: bool = False
-    inner: "tuple[JsonField, ...]" = ()
-    """Of an object its fields; of an array one: its items."""
-
 
 @dataclass(frozen=True)
 class JsonValues:
-    """Properties that the schema does not have are left out."""
+    """Properties that the schema does not have are left out, unless it forbids them."""
 
-    fields: tuple[JsonField, ...]
+    whole: JsonField
+    decodes_batches: Literal[True] = True
 
     @classmethod
     def parse(cls, data: bytes) -> "JsonValues":
         """Raises ConfigError."""
         try:
-            schema = json.loads(data)
+            found = cls(json_schema(data))
         except ValueError as error:
-            raise ConfigError("--schema", f"it is not JSON ({error})", "correct it") from None
-        if not isinstance(schema, dict) or not schema.get("properties"):
-            raise ConfigError("--schema", "it has no properties", "describe an object")
-        return cls(_fields(schema, ""))
+            raise ConfigError("--schema", str(error), "correct the JSON Schema") from None
+        _check_patterns(found.whole)
+        return found
+
+    @property
+    def fields(self) -> tuple[JsonField, ...]:
+        return self.whole.inner
 
     def schema(self) -> "pa.Schema":
         import pyarrow as pa
@@ -51,13 +42,13 @@ class JsonValues:
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
         import orjson
 
-        fields = self.fields
+        whole = self.whole
 
         def decode(data: bytes) -> dict[str, Any]:
             value = orjson.loads(data)
             if not isinstance(value, dict):
                 raise Misfit("it is no object")
-            return _object(fields, value, "")
+            return _object(whole, value, "")
 
         return decode
 
@@ -81,64 +72,50 @@ class JsonValues:
         if data.count(b"\n") != len(values) - 1 or b"NaN" in data or b"Infinity" in data:
             return None  # Arrow's reader takes these for numbers
         raw = pa.schema([pa.field(it.name, _arrow(it, raw=True)) for it in self.fields])
+        unexpected = _unexpected(self.whole)
         try:
             table = pj.read_json(
                 pa.BufferReader(data),
                 read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
                 parse_options=pj.ParseOptions(
-                    explicit_schema=raw, unexpected_field_behavior="ignore"
+                    explicit_schema=raw, unexpected_field_behavior=unexpected
                 ),
             )
             if table.num_rows != len(values):
                 return None
             table.validate(full=True)
-            table = table.select(raw.names).cast(self.schema())
+            if unexpected == "infer":
+                if not _is_as_closed_as(self.whole, table.schema):
+                    return None
+                table = table.select(raw.names).cast(raw)
+            table = table.select(raw.names).combine_chunks()
+            if any(not _obeys(it, table.column(it.name).combine_chunks()) for it in self.fields):
+                return None
+            table = table.cast(self.schema())
         except (pa.ArrowException, ValueError, KeyError):
-            return None
-        if any(_lacks(it, table.column(it.name).combine_chunks()) for it in self.fields):
             return None
         batches = table.combine_chunks().to_batches()
         return batches[0] if len(batches) == 1 else None
 
 
-def _fields(schema: Mapping[str, Any], path: str) -> tuple[JsonField, ...]:
-    required = schema.get("required", ())
-    return tuple(
-        _field(name, it, f"{path}.{name}" if path else name, name in required)
-        for name, it in schema["properties"].items()
-    )
+def _check_patterns(field: JsonField) -> None:
+    """Raises ConfigError for one that Arrow cannot look for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for it in _all_in(field):
+        if it.rules.pattern is not None:
+            try:
+                pc.match_substring_regex(pa.array([""]), pattern=it.rules.pattern)
+            except pa.ArrowInvalid as error:
+                problem = f"the pattern of {it.name} is none of RE2 ({str(error)[:80]})"
+                raise ConfigError("--schema", problem, "write another") from None
 
 
-def _field(name: str, schema: Any, path: str, is_required: bool) -> JsonField:
-    kinds = schema.get("type") if isinstance(schema, dict) else None
-    chosen = [kinds] if isinstance(kinds, str) else list(kinds or ())
-    may_be_null = "null" in chosen
-    chosen = [it for it in chosen if it != "null"]
-    if len(chosen) != 1 or chosen[0] not in (
-        "string",
-        "integer",
-        "number",
-        "boolean",
-        "array",
-        "object",
-    ):
-        problem = f"{path} has not one type"
-        raise ConfigError("--schema", problem, 'give it one, or one and "null"')
-    (kind,) = chosen
-    is_required = is_required and not may_be_null
-    if kind == "string" and schema.get("format") in _FORMATS:
-        return JsonField(name, schema["format"], is_required)
-    if kind == "array":
-        if not isinstance(schema.get("items"), dict):
-            raise ConfigError("--schema", f"{path} has no items", "say of what it is an array")
-        return JsonField(
-            name, kind, is_required, (_field("element", schema["items"], f"{path}[]", False),)
-        )
-    if kind == "object":
-        if not schema.get("properties"):
-            raise ConfigError("--schema", f"{path} has no properties", "describe it")
-        return JsonField(name, kind, is_required, _fields(schema, path))
-    return JsonField(name, kind, is_required)
+def _all_in(field: JsonField) -> Iterator[JsonField]:
+    yield field
+    for it in field.inner:
+        yield from _all_in(it)
 
 
 def _arrow(it: JsonField, *, raw: bool = False) -> "pa.DataType":
@@ -163,9 +140,12 @@ def _arrow(it: JsonField, *, raw: bool = False) -> "pa.DataType":
     return pa.struct([pa.field(inner.name, _arrow(inner, raw=raw)) for inner in it.inner])
 
 
-def _object(fields: tuple[JsonField, ...], value: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _object(whole: JsonField, value: Mapping[str, Any], path: str) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    for it in fields:
+    if whole.is_closed:
+        for name in value.keys() - {it.name for it in whole.inner}:
+            raise Misfit(f"{path}{name[:60]} is none of its properties")
+    for it in whole.inner:
         found = value.get(it.name)
         if found is None:
             if it.is_required:
@@ -181,20 +161,37 @@ def _value(it: JsonField, value: Any, path: str) -> Any:
 
     if not _is_of(it.kind, value):
         raise Misfit(f"{path} is no {it.kind}: {json.dumps(value)[:60]}")
-    if it.kind in _FORMATS:
+    if it.kind == "integer" and not -(2**63) <= value < 2**63:
+        raise Misfit(f"{path} takes more than 64 bits")
+    if it.kind == "number":
+        value = float(value)
+    if it.rules != NO_RULES:
+        _check_rules(it, value, path)
+    if it.kind in FORMATS:
         try:
             return pa.scalar(value, pa.string()).cast(_arrow(it)).as_py()
         except pa.ArrowException:
             raise Misfit(f"{path} is no {it.kind}: {value[:60]!r}") from None
-    if it.kind == "integer" and not -(2**63) <= value < 2**63:
-        raise Misfit(f"{path} takes more than 64 bits")
-    if it.kind == "number":
-        return float(value)
     if it.kind == "array":
         return [None if each is None else _value(it.inner[0], each, f"{path}[]") for each in value]
     if it.kind == "object":
-        return _object(it.inner, value, f"{path}.")
+        return _object(it, value, f"{path}.")
     return value
+
+
+def _check_rules(it: JsonField, value: Any, path: str) -> None:
+    """Raises Misfit."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    size = len(value) if isinstance(value, str | list) else value
+    problem = it.rules.problem(value, size)
+    if problem is not None:
+        raise Misfit(f"{path} {problem}: {json.dumps(value)[:60]}")
+    if it.rules.pattern is not None:
+        found = pc.match_substring_regex(pa.scalar(value, pa.string()), pattern=it.rules.pattern)
+        if not found.as_py():
+            raise Misfit(f"{path} does not match {it.rules.pattern[:60]!r}: {value[:60]!r}")
 
 
 def _is_of(kind: str, value: object) -> bool:
@@ -211,19 +208,73 @@ def _is_of(kind: str, value: object) -> bool:
     return isinstance(value, kinds[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
-def _lacks(it: JsonField, column: "pa.Array") -> bool:
-    """Whether something is missing that has to be there. Of what is inside only where it may be is known, so that the
-    slower way has to look.
-    """
-    if it.is_required and column.null_count:
-        return True
+def _unexpected(whole: JsonField) -> Literal["error", "ignore", "infer"]:
+    """What Arrow's reader does at properties that the schema does not have. It does the same in all objects."""
+    closed = {it.is_closed for it in _all_in(whole) if it.kind == "object"}
+    return "infer" if len(closed) == 2 else "error" if True in closed else "ignore"
+
+
+def _is_as_closed_as(whole: JsonField, kind: Any) -> bool:
+    """``kind``: Arrow's type of an object, or a schema, with all properties that were found."""
+    import pyarrow as pa
+
+    fields = [
+        kind.field(i) for i in range(len(kind) if isinstance(kind, pa.Schema) else kind.num_fields)
+    ]
+    found = {it.name: it.type for it in fields}
+    if whole.is_closed and found.keys() - {it.name for it in whole.inner}:
+        return False
+    for it in whole.inner:
+        inner, type_ = it, found[it.name]
+        while inner.kind == "array":
+            inner, type_ = inner.inner[0], type_.value_type
+        if inner.kind == "object" and not _is_as_closed_as(inner, type_):
+            return False
+    return True
+
+
+def _obeys(it: JsonField, column: "pa.Array") -> bool:
+    """Whether all that has to be there is, and follows the rules."""
+    if column.null_count:
+        if it.is_required:
+            return False
+        column = column.drop_null()
+    if len(column) and it.rules != NO_RULES and not _follows(it, column):
+        return False
     if it.kind == "object":
-        here = column.filter(column.is_valid())
-        return any(_lacks(inner, here.field(i)) for i, inner in enumerate(it.inner))
+        return all(_obeys(inner, column.field(i)) for i, inner in enumerate(it.inner))
     if it.kind == "array":
-        return _has_required(it.inner[0])
-    return False
+        return _obeys(it.inner[0], column.flatten())
+    return True
 
 
-def _has_required(it: JsonField) -> bool:
-    return it.is_required or any(_has_required(inner) for inner in it.inner)
+def _follows(it: JsonField, column: "pa.Array") -> bool:
+    """The rules of a column with one value or more, and without nulls."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rules = it.rules
+    size = column
+    if it.kind == "array":
+        size = pc.list_value_length(column)
+    elif pa.types.is_string(column.type):
+        size = pc.utf8_length(column)
+    if (rules.low, rules.high, rules.above, rules.below) != (None,) * 4:
+        limits = pc.min_max(size)
+        least, most = limits["min"].as_py(), limits["max"].as_py()
+        if any(
+            (
+                rules.low is not None and least < rules.low,
+                rules.high is not None and most > rules.high,
+                rules.above is not None and least <= rules.above,
+                rules.below is not None and most >= rules.below,
+            )
+        ):
+            return False
+    if rules.choices is not None:
+        choices = pa.array(rules.choices, column.type)
+        if not pc.all(pc.is_in(column, value_set=choices)).as_py():
+            return False
+    if rules.pattern is not None:
+        return bool(pc.all(pc.match_substring_regex(column, pattern=rules.pattern)).as_py())
+    return True

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from streamlog.errors import ConfigError
 from streamlog.lake.columns.value_format import Misfit
@@ -21,6 +21,7 @@ class ProtobufValues:
 
     descriptors: bytes
     message: str
+    decodes_batches: Literal[False] = False
 
     @classmethod
     def parse(cls, data: bytes, message: str) -> "ProtobufValues":

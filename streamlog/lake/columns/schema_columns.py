@@ -4,13 +4,21 @@ A format decodes a value into a row (a dict) or raises; JSON has a faster way fo
 agrees with the slower one on what fits.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.errors import ConfigError
-from streamlog.lake.columns.table_columns import OPAQUE, dead_letter_schema, record_schema
+from streamlog.lake.columns.schema_file import schema_in_file
+from streamlog.lake.columns.table_columns import (
+    OPAQUE,
+    OpaqueColumns,
+    TableColumns,
+    dead_letter_schema,
+    record_schema,
+)
 from streamlog.lake.columns.value_format import Misfit, ValueFormat
+from streamlog.record.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,8 +27,10 @@ BESIDE: Final = tuple(name for name in OPAQUE if name != "value")
 """Of the record, beside the schema's columns."""
 REASON_CHARS_MAX: Final = 500
 CHUNK_ROWS: Final = 4_096
-"""A record that does not fit makes so many go the slower way."""
-SUFFIXES: Final = {".json": "json", ".avsc": "avro", ".desc": "protobuf"}
+"""Decoded at once, where the format has a faster way. A chunk with a record that does not fit is halved, again and
+again."""
+SLOW_ROWS: Final = 64
+"""So many or fewer are not halved any more: they go the slower way, one by one."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +58,28 @@ class SchemaColumns:
 
         good, bad = [], []
         for start in range(0, records.num_rows, CHUNK_ROWS):
-            rows, misfits = self._rows_of(records.slice(start, CHUNK_ROWS))
-            good.append(rows)
-            bad += [] if misfits is None else [misfits]
+            for rows, misfits in self._rows_of(records.slice(start, CHUNK_ROWS)):
+                good.append(rows)
+                bad += [] if misfits is None else [misfits]
         rows = pa.Table.from_batches(good, self.schema()).combine_chunks().to_batches()
         empty = pa.RecordBatch.from_pylist([], self.schema())
         dead = pa.Table.from_batches(bad, dead_letter_schema()).combine_chunks().to_batches()
         return rows[0] if rows else empty, dead[0] if dead else None
 
-    def _rows_of(self, records: "pa.RecordBatch") -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
-        values = records.column("value")
-        decoded = None if values.null_count else self.values.decode_all(values)
+    def _rows_of(
+        self, records: "pa.RecordBatch"
+    ) -> "Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]":
+        values, count = records.column("value"), records.num_rows
+        decoded = None
+        if self.values.decodes_batches and not values.null_count:
+            decoded = self.values.decode_all(values)
         if decoded is not None:
-            return self._beside(records, decoded), None
-        return self._one_by_one(records)
+            yield self._beside(records, decoded), None
+        elif self.values.decodes_batches and count > SLOW_ROWS:
+            yield from self._rows_of(records.slice(0, count // 2))
+            yield from self._rows_of(records.slice(count // 2))
+        else:
+            yield self._one_by_one(records)
 
     def _one_by_one(
         self, records: "pa.RecordBatch"
@@ -108,26 +126,34 @@ def schema_columns(text: str) -> SchemaColumns:
     """By a file: ``x.json`` (JSON Schema), ``x.avsc`` (Avro) or ``x.desc:package.Message`` (Protobuf). Raises
     ConfigError.
     """
-    name, _, message = text.partition(".desc:")
-    path = Path(f"{name}.desc" if message else text)
+    return columns_of(schema_in_file(text))
+
+
+def columns_by(setting: str) -> TableColumns:
+    """By a stream's setting ``table_schema``, which may be empty. Raises ConfigError."""
+    if not setting:
+        return OpaqueColumns()
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            "--schema", f"{path} cannot be read ({error.strerror})", "name a file"
-        ) from None
-    kind = SUFFIXES.get(path.suffix)
-    if kind == "json":
-        from streamlog.lake.columns.json_values import JsonValues
+        return columns_of(TableSchema.parse(setting))
+    except ConfigError as error:
+        problem, remedy = error.problem, error.remedy
+    except ValueError as error:
+        problem, remedy = str(error), "alter the stream, or name a schema by --schema"
+    raise ConfigError("table_schema", problem, remedy)
 
-        return SchemaColumns(JsonValues.parse(data))
-    if kind == "avro":
-        from streamlog.lake.columns.avro_values import AvroValues
 
-        return SchemaColumns(AvroValues.parse(data))
-    if kind == "protobuf":
-        from streamlog.lake.columns.protobuf_values import ProtobufValues
+def columns_of(schema: TableSchema) -> SchemaColumns:
+    """Raises ConfigError."""
+    match schema.kind:
+        case "json":
+            from streamlog.lake.columns.json_values import JsonValues
 
-        return SchemaColumns(ProtobufValues.parse(data, message))
-    problem = f"the ending of {path.name} is none of {', '.join(SUFFIXES)}"
-    raise ConfigError("--schema", problem, "rename the file after what it is")
+            return SchemaColumns(JsonValues.parse(schema.data))
+        case "avro":
+            from streamlog.lake.columns.avro_values import AvroValues
+
+            return SchemaColumns(AvroValues.parse(schema.data))
+        case "protobuf":
+            from streamlog.lake.columns.protobuf_values import ProtobufValues
+
+            return SchemaColumns(ProtobufValues.parse(schema.data, schema.message))

@@ -14,6 +14,10 @@ class Misfit(ValueError):
 class ValueFormat(Protocol):
     """Can be pickled."""
 
+    @property
+    def decodes_batches(self) -> bool:
+        """There is a faster way; else ``decode_all`` is not asked."""
+
     def schema(self) -> "pa.Schema":
         """The columns."""
 
@@ -21,4 +25,6 @@ class ValueFormat(Protocol):
         """A function that raises Misfit, or what its library raises; else what it returns fits the columns."""
 
     def decode_all(self, values: "pa.Array") -> "pa.RecordBatch | None":
-        """The faster way, of values none of which is null. None: go the slower one."""
+        """The faster way, of values none of which is null. None: there is one that does not fit, or that
+        only the slower way can tell.
+        """

@@ -29,7 +29,8 @@ LEVELS: Final[Mapping[int, str]] = {
     3: "streams that consumers empty (retention by interest, work queues), limits on their consumers, mirrors and"
     " sources, counters, message schedules, delete markers, fast batches, streams in memory, acks that do not wait for"
     " the disk (persist_mode), a first sequence, what in a stream is of a snapshot, names with dots, all of Kafka's"
-    " topic configs, consumer groups of group.protocol=consumer, share groups, transactions, tiered storage",
+    " topic configs, consumer groups of group.protocol=consumer, share groups, transactions, tiered storage,"
+    " schemas of tables",
 }
 """What each one has brought. A record that a later streamlog adds says in ``LEVEL`` which it needs."""
 LEVEL_MIN: Final = min(LEVELS)

@@ -242,6 +242,8 @@ ORIGINS: Final = Form(
     "origins", "NAMES or JSON", origin_json, origins_text, from_human=origins_from_human
 )
 CLUSTER: Final = Form("placement", "TEXT", _cluster_to_json, _cluster_from_json)
+TABLE_SCHEMA: Final = Form("text", "FILE", from_text=str.strip, unset="")
+"""On the command line the file is named that has it."""
 CONSUMER_LIMITS: Final = Form("consumer_limits", "LIMITS", _limits_to_json, _limits_from_json)
 
 

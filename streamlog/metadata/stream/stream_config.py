@@ -45,6 +45,7 @@ from streamlog.metadata.stream.setting_type import (
     REPUBLISH,
     SAME,
     SIZE32,
+    TABLE_SCHEMA,
     TRANSFORM,
     Setting,
     policies_in_order,
@@ -63,6 +64,7 @@ from streamlog.metadata.stream.subjects import (
     hears,
     partition_subject,
 )
+from streamlog.record.schema.table_schema import TableSchema
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
@@ -505,6 +507,11 @@ class StreamConfig(BaseModel):
         " segment more, if the rest is in the object store. -2: as {retention_bytes} says. -1: no limit.",
         kafka="local.retention.bytes", form=LOCAL_SIZE, see="tiered-storage.md", level=3,
     )] = SAME
+    table_schema: Annotated[str, Field(exclude_if="".__eq__), Setting(
+        "The schema of the values, by which streamlog lake run makes the columns of a table: json SCHEMA (JSON"
+        " Schema), avro SCHEMA, or protobuf MESSAGE DESCRIPTORS (in Base64). What is published is not checked by it.",
+        form=TABLE_SCHEMA, default="none", see="lake.md#columns", level=3,
+    )] = ""
     description: Annotated[str, Setting(
         "Text that is shown with the stream.",
         jetstream="description", omitempty=True, default="none",
@@ -675,6 +682,7 @@ class StreamConfig(BaseModel):
         self._check_schedules()
         self._check_storage()
         self._check_tiered()
+        self._check_table_schema()
         if self.retention != "limits" and (self.is_compacted or is_internal(self.name)):
             raise InvalidStreamConfig(
                 f"retention: {self.retention} is not for a stream that is compacted or internal"
@@ -884,6 +892,13 @@ class StreamConfig(BaseModel):
         ):
             if broken:
                 raise InvalidStreamConfig(told)
+
+    def _check_table_schema(self) -> None:
+        if self.table_schema:
+            try:
+                TableSchema.parse(self.table_schema)
+            except ValueError as error:
+                raise InvalidStreamConfig(f"table_schema: {error}") from None
 
     def _check_tiered(self) -> None:
         """Segments go to the store as they are, and stay so: nothing may erase single messages of them. Local limits

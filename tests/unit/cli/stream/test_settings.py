@@ -1,5 +1,6 @@
 """The options of ``stream add`` and ``stream edit`` are the rows of the table, and take human units."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,21 @@ def test_every_setting_has_its_option_except_those_with_commands_of_their_own() 
     for row in SETTINGS:
         option = next((it for it in command.params if it.name == row.name), None)
         assert option is None or row.option == "/".join([*option.opts, *option.secondary_opts])
+
+
+def test_a_schema_is_read_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"properties": {"a": {"type": "string"}}}')
+    done = run("orders", "--table-schema", str(path))
+    assert done.exit_code == 0, done.output
+    assert given["table_schema"] == f"json {path.read_text()}"
+    assert run("orders", "--table-schema", "none").exit_code == 0
+    assert given["table_schema"] == ""
+    path.write_text('{"properties": {"a": {"type": "string", "format": "email"}}}')
+    for text in (str(path), str(tmp_path / "none.avsc"), "orders.txt"):
+        done = run("orders", "--table-schema", text)
+        assert done.exit_code == 2, text
+        assert "'--table-schema'" in done.output, done.output
 
 
 def test_settings_are_given_in_human_units_and_all_others_are_left_out() -> None:

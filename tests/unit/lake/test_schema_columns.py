@@ -1,0 +1,97 @@
+"""Values that do not fit are found without the others going the slower way."""
+
+import json
+from typing import Any
+
+import pytest
+
+from streamlog.errors import ConfigError
+from streamlog.lake.columns import schema_columns
+from streamlog.lake.columns.json_values import JsonValues
+from streamlog.lake.columns.schema_columns import SLOW_ROWS, SchemaColumns
+from streamlog.lake.columns.table_columns import record_schema
+
+pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
+
+SCHEMA = {
+    "properties": {
+        "id": {"type": "integer", "minimum": 0},
+        "kind": {"type": "string", "enum": ["a", "b"]},
+        "at": {"type": "string", "format": "date-time"},
+        "tags": {
+            "type": "array",
+            "items": {"type": "string", "pattern": "^[a-z]+$"},
+            "maxItems": 2,
+        },
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
+
+
+def records(values: list[bytes | None]) -> Any:
+    rows: list[dict[str, object]] = [
+        {"partition": 0, "offset": offset, "timestamp": 0, "subject": None, "key": None,
+         "value": value, "headers": []}
+        for offset, value in enumerate(values)
+    ]  # fmt: skip
+    return pa.RecordBatch.from_pylist(rows, record_schema())
+
+
+def columns() -> SchemaColumns:
+    return SchemaColumns(JsonValues.parse(json.dumps(SCHEMA).encode()))
+
+
+@pytest.mark.parametrize("odd", [[], [0], [4_999], [17, 18, 2_500], range(0, 5_000, 7)])
+def test_the_others_go_the_faster_way(odd: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    values: list[bytes | None] = [b'{"id":%d}' % number for number in range(5_000)]
+    for number in odd:
+        values[number] = b'{"id":-1}'
+    slow = 0
+    one_by_one = SchemaColumns._one_by_one
+
+    def counted(self: SchemaColumns, batch: Any) -> Any:
+        nonlocal slow
+        slow += batch.num_rows
+        return one_by_one(self, batch)
+
+    monkeypatch.setattr(SchemaColumns, "_one_by_one", counted)
+    good, bad = columns().rows_of(records(values))
+    odd = list(odd)
+    assert good.column("id").to_pylist() == [it for it in range(5_000) if it not in set(odd)]
+    assert ([] if bad is None else bad.column("offset").to_pylist()) == odd
+    assert slow <= len(odd) * SLOW_ROWS
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b'{"id":-1}', "id is less than 0: -1"),
+        (b'{"id":1,"kind":"c"}', 'kind is none of ["a", "b"]: "c"'),
+        (b'{"id":1,"more":1}', "more is none of its properties"),
+        (
+            b'{"id":1,"tags":["a","b","c"]}',
+            'tags is 3 characters or items, more than 2: ["a", "b", "c"]',
+        ),
+        (b'{"id":1,"tags":["A"]}', "tags[] does not match '^[a-z]+$': 'A'"),
+        (b'{"id":1,"at":"today"}', "at is no date-time: 'today'"),
+        (b'{"kind":"a"}', "id is missing"),
+        (None, "there is no value"),
+    ],
+)
+def test_reasons_name_the_rule(value: bytes | None, reason: str) -> None:
+    _, bad = columns().rows_of(records([value]))
+    assert bad is not None
+    assert bad.column("reason").to_pylist() == [reason]
+
+
+def test_a_keyword_that_is_not_checked_is_refused_by_the_flag(tmp_path: Any) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"properties": {"a": {"type": "string", "format": "email"}}}))
+    with pytest.raises(ConfigError, match="--schema: a has the format 'email'"):
+        schema_columns.schema_columns(str(path))
+    path.write_text(
+        json.dumps({"properties": {"a": {"type": "string", "pattern": "(?P<x>a)(?P=x)"}}})
+    )
+    with pytest.raises(ConfigError, match="--schema: the pattern of a is none of RE2"):
+        schema_columns.schema_columns(str(path))
