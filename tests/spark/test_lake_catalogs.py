@@ -66,6 +66,7 @@ class Publisher:
             self._done.wait(0.05)
 
 
+@pytest.mark.slow
 def test_a_job_outlives_the_catalog(node: LiveNode, catalog: RestCatalog, tmp_path: Path) -> None:
     table = StreamTable(tmp_path, "rest", catalog.properties)
     node.create(table.stream, 2)

@@ -143,6 +143,7 @@ def test_protobuf_is_written_by_its_descriptors(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_spark_follows_the_schema_that_the_stream_names(node: LiveNode, tmp_path: Path) -> None:
     table = StreamTable(tmp_path, "schema_by_spark", sql_catalog(tmp_path))
     follow_a_schema(node, table, "--master", "local[2]")
@@ -244,7 +245,7 @@ def test_upkeep_keeps_rows_and_position(node: LiveNode, table: StreamTable) -> N
     assert process.wait(60) == 0, process.log_text()
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])])
 def test_a_job_keeps_its_table_up(node: LiveNode, tmp_path: Path, engine: str) -> None:
     table = StreamTable(tmp_path, f"kept_up_{engine}", sql_catalog(tmp_path))
     node.create(table.stream)
