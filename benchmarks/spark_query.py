@@ -1,18 +1,27 @@
 """``python -m benchmarks.spark_query KIND``: one Spark query over all columns, on two cores.
 
 Every record of the stream is read, with all columns of Spark's Kafka source, and dropped. The query
-is run once before the clock starts, and must have given as many rows as were published, or more,
-for the publisher warms up.
+is run before the clock starts, and must have given as many rows as were published, or more,
+for the publisher warms up. The kind ``floor`` reads nothing: a Python source gives one ready Arrow
+batch again and again, which is the most that Spark takes of any source in Python.
+
+Processor time is told as well, for it depends less on what else the machine does: of Spark's Java,
+of its Python workers, and of the node.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
+
+from benchmarks.processes import cpu_seconds
 from pyspark_streamlog.java import prepare_environment
 from streamlog.record.columns import arrow_batches
 
@@ -43,7 +52,7 @@ def main() -> None:
             frame.write.parquet(options.folder)
             result: dict[str, Any] = {"messages": options.count}
         else:
-            result = _measured(frame, options.count, options.size)
+            result = _measured(frame, options)
     finally:
         spark.stop()
     print(json.dumps(result))
@@ -55,6 +64,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--server")
     parser.add_argument("--path", help="a node's data folder")
     parser.add_argument("--folder", help="of Parquet")
+    parser.add_argument("--warm-ups", type=int, default=1, help="passes before the clock starts")
+    parser.add_argument("--passes", type=int, default=1, help="over all rows, by the clock")
+    parser.add_argument("--node-pid", type=int, help="whose processor time counts as well")
     parser.add_argument("--stream", required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, required=True)
@@ -104,24 +116,58 @@ def _kafka(spark: "SparkSession", options: argparse.Namespace) -> "DataFrame":
     return source.options(subscribe=options.stream, minPartitions=TASKS).load()
 
 
+def _floor(spark: "SparkSession", options: argparse.Namespace) -> "DataFrame":
+    from benchmarks.spark_floor import FloorSource
+
+    spark.dataSource.register(FloorSource)
+    source = spark.read.format(FloorSource.name()).schema(SCHEMA)
+    return source.options(count=options.count, size=options.size, tasks=TASKS).load()
+
+
 SOURCES: Final[dict[str, Callable[["SparkSession", argparse.Namespace], "DataFrame"]]] = {
     "path": _path,
     "servers": _servers,
     "parquet": _parquet,
     "kafka": _kafka,
+    "floor": _floor,
     "make-parquet": _path,
 }
 
 
-def _measured(frame: "DataFrame", count: int, size: int) -> dict[str, Any]:
+def _measured(frame: "DataFrame", options: argparse.Namespace) -> dict[str, Any]:
     found = frame.count()
-    if found < count:
-        return {"failed": f"{found} rows, where {count} were published"}
+    if found < options.count:
+        return {"failed": f"{found} rows, where {options.count} were published"}
+    for _ in range(options.warm_ups):
+        _drop(frame)
+    passes = [_pass(frame, found, options) for _ in range(options.passes)]
+    return {"messages": found} | {key: median(it[key] for it in passes) for key in passes[0]}
+
+
+def _pass(frame: "DataFrame", count: int, options: argparse.Namespace) -> dict[str, float]:
+    before, started = _cpu_s(options.node_pid), time.perf_counter()
     _drop(frame)
-    started = time.perf_counter()
-    _drop(frame)
-    seconds = time.perf_counter() - started
-    return {"messages": found, "rate": found / seconds, "mb_per_s": found * size / seconds / 1e6}
+    seconds, after = time.perf_counter() - started, _cpu_s(options.node_pid)
+    gigabytes = count * options.size / 1e9
+    used = {name: (after[name] - before[name]) / gigabytes for name in after}
+    rates = {"rate": count / seconds, "mb_per_s": gigabytes * 1000 / seconds}
+    return {**rates, **used, "cpu_s_per_gb": sum(used.values())}
+
+
+def _cpu_s(node_pid: int | None) -> dict[str, float]:
+    """Of processes that were started and have ended as well, if their parents still run."""
+    used = {"java_s_per_gb": 0.0, "workers_s_per_gb": 0.0, "node_s_per_gb": 0.0}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            name, times = process.name(), process.cpu_times()
+            own = times.user + times.system
+            if name == "java":
+                used["java_s_per_gb"] += own
+            else:
+                used["workers_s_per_gb"] += own + times.children_user + times.children_system
+    if node_pid is not None:
+        used["node_s_per_gb"] = cpu_seconds([node_pid])
+    return used
 
 
 def _drop(frame: "DataFrame") -> None:

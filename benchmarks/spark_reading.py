@@ -1,4 +1,7 @@
-"""Spark reads a stream: our source by files and by sockets, Spark's Kafka source, and Parquet."""
+"""Spark reads a stream: our source by files and by sockets, Spark's Kafka source, and Parquet.
+
+Beside them a Python source that reads nothing, which is the floor of Spark's own part.
+"""
 
 import importlib.util
 import shutil
@@ -7,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import machine
-from benchmarks.case import Case, Measurement, Target, Variant
+from benchmarks.case import Case, Measurement, Metric, Target, Variant
 from benchmarks.cases import MEGABYTES, RATE
 from benchmarks.processes import run_client
 from benchmarks.side import STREAM, Sides, create_stream, delete_stream
@@ -16,6 +19,7 @@ COUNT: Final = 10_000_000
 DECODED_COUNT: Final = 2_000_000
 DISK_BYTES_PER_RECORD: Final = 250
 """Beside what its value takes twice over: the log and Parquet."""
+CPU: Final = Metric("cpu_s_per_gb", "s of processors/GB", digits=2, lower_is_better=True)
 PARQUET: Final = "Parquet of the same rows"
 DECODER_RATE: Final = 5_000_000
 
@@ -36,6 +40,7 @@ def _query(kind: str, sides: Sides, count: int, size: int) -> Measurement:
         *("--server", side.kafka, "--path", str(side.streams.parent)),
         *("--folder", str(_folder(sides)), "--stream", STREAM),
         *("--count", str(count), "--size", str(size)),
+        *("--node-pid", str(side.node_pid)),
     )
 
 
@@ -67,12 +72,13 @@ def reading_case(size: int, title: str) -> Case[Sides]:
     return Case(
         f"spark-{size}",
         f"Spark reads all columns, {title}",
-        (RATE, MEGABYTES),
+        (RATE, MEGABYTES, CPU),
         (
             Variant("Spark's Kafka source, from streamlog", reading("kafka")),
             Variant("streamlog's source by servers", reading("servers"), targets),
             Variant("streamlog's source by path", reading("path"), targets),
             Variant(PARQUET, reading("parquet")),
+            Variant("a Python source that reads nothing", reading("floor")),
         ),
         prepare,
         _clear,

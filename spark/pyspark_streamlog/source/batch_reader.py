@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 from pyspark_streamlog.options.read_options import SourceOptions
 from pyspark_streamlog.source.filter_pushdown import pushed_filters
 from pyspark_streamlog.source.schema import arrow_schema_of
+from pyspark_streamlog.source.worker_heap import freeze_loaded_modules
 from streamlog.arrow.filters import EVERYTHING
 from streamlog.arrow.location import PartitionRange
 from streamlog.arrow.offset_ranges import plan_offset_ranges
@@ -34,6 +35,7 @@ class StreamlogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         task: PartitionRange | None = partition.value
         if task is not None:  # Spark makes one partition without a value where there is none
+            freeze_loaded_modules()
             yield from rows_of(task, self._options, self._schema)
 
 

@@ -29,6 +29,7 @@ from pyspark_streamlog.source.micro_batch import (
     with_cuts,
 )
 from pyspark_streamlog.source.schema import arrow_schema_of
+from pyspark_streamlog.source.worker_heap import freeze_loaded_modules
 from streamlog.arrow.data_loss import RECORDS_LOST, DataLoss, report_loss
 from streamlog.arrow.location import Location, PartitionRange
 from streamlog.arrow.offset_ranges import starting_offsets
@@ -121,6 +122,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         if partition.value is not None:
+            freeze_loaded_modules()
             yield from rows_of(partition.value, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
