@@ -245,7 +245,9 @@ def test_upkeep_keeps_rows_and_position(node: LiveNode, table: StreamTable) -> N
     assert process.wait(60) == 0, process.log_text()
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])])
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])]
+)
 def test_a_job_keeps_its_table_up(node: LiveNode, tmp_path: Path, engine: str) -> None:
     table = StreamTable(tmp_path, f"kept_up_{engine}", sql_catalog(tmp_path))
     node.create(table.stream)
