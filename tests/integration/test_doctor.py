@@ -67,7 +67,8 @@ def test_a_running_node_is_well(trio: Any) -> None:
     https = [it["http"].removeprefix("http://") for it in trio.addresses["nodes"]]
     code, said, _ = doctor(config, *(word for it in https for word in ("--http", it)))
     assert code == 0, said
-    assert said["ok"].count("is reached in") == 3
+    # Slowly or not: the machine has other work, too.
+    assert sum(it.count("is reached in") for it in said.values()) == 3
     assert "3 of the 3 nodes of cluster dev are reached, this one at" in said["ok"]
     assert said["ok"].count("the clock of node at") == 3
     assert "nats-server" in said["ok"] and "fdatasync takes" in said["ok"]
