@@ -180,7 +180,7 @@ def test_a_seed_tells_the_same_story_in_every_process() -> None:
             env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONMALLOC": allocator},
             capture_output=True,
             check=True,
-            timeout=120,
+            timeout=600,
         ).stdout
         for allocator in ("pymalloc", "malloc")  # objects are at other addresses
     }

@@ -28,7 +28,7 @@ def lines_of(output: io.StringIO) -> list[dict[str, Any]]:
 
 def test_a_handler_says_what_it_left_out_when_it_closes(logger: logging.Logger) -> None:
     output = io.StringIO()
-    handler = LimitedHandler(output, lines_max=2)
+    handler = LimitedHandler(output, window_s=3_600, lines_max=2)
     handler.setFormatter(JsonLines())
     logger.addHandler(handler)
     for number in range(10_000):
