@@ -1,7 +1,7 @@
 """Looks at each node after each of its events, and holds it against the promises."""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from streamlog.config import SyncPolicy
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -48,6 +48,8 @@ class Observer:
         """The last one of each node."""
         self.newest = MetadataImage(CLUSTER_ID)
         """Of all that is committed, by whichever node knew of it first."""
+        self.sees_image: Callable[[MetadataImage], None] = lambda _image: None
+        """Each one that a node comes to know, though it may be old."""
 
     def look(self, node: ClusterNode) -> None:
         """After an event of that node."""
@@ -62,6 +64,7 @@ class Observer:
         if image.offset != life.image_offset:
             life.image_offset = image.offset
             self.images.look(node.host.node_id, image)
+            self.sees_image(image)
             self._look_at_losses(image, node.sync)
         for partition in node.registry.partitions():
             watched = life.watched.get(partition) or self._watch(life, partition)

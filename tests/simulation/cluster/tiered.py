@@ -7,7 +7,7 @@ import pytest
 
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.metadata.commands import ElectLeader
-from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition import stream_limits
@@ -40,8 +40,9 @@ class TieredWorld(SwarmWorld):
         self._tier_rng = random.Random(f"tiered {seed}")
         super().__init__(seed)
         self.of_nodes["store"] = self.store
+        self.observer.sees_image = self._note_tiered_ends
         partitions = self.observer.partitions
-        partitions.tiered_end = self._tiered_end
+        partitions.tiered_end = lambda replica: self._tiered_ends.get(replica, 0)
         partitions.forgets_ids = True  # the ids of messages are read from local logs alone
         self._kept: dict[Replica, int] = {}
         """Where an unclean leader was chosen: all below stays, for the store has it."""
@@ -49,7 +50,7 @@ class TieredWorld(SwarmWorld):
         """In the end."""
         self._next_look_us = 0
         self._tiered_ends: dict[Replica, int] = {}
-        """As last known: a late node may have a stream that is deleted."""
+        """As accepted: up to there logs may have let go of records. A late node may do so after the stream is deleted."""
         self.events.after(READ_US, self._read_some)
 
     def run(self) -> None:
@@ -84,13 +85,13 @@ class TieredWorld(SwarmWorld):
     def _store_back(self) -> None:
         self.store.is_away = False
 
-    def _tiered_end(self, replica: Replica) -> int:
-        """As accepted: up to there logs may have let go of records."""
-        name = self.observer.newest.names.get(replica.stream_id.bytes)
-        if name is not None:
-            tier = self.observer.newest.streams[name].partitions[replica.partition].tier
-            self._tiered_ends[replica] = 0 if tier is None else tier.end_offset
-        return self._tiered_ends.get(replica, 0)
+    def _note_tiered_ends(self, image: MetadataImage) -> None:
+        for stream in image.streams.values():
+            for number, partition in enumerate(stream.partitions):
+                if partition.tier is not None:
+                    replica = Replica(stream.stream_id, number)
+                    end = max(partition.tier.end_offset, self._tiered_ends.get(replica, 0))
+                    self._tiered_ends[replica] = end
 
     # Reading
 
