@@ -199,21 +199,21 @@ class ManagementApi:
             name = f"streamlog node {node_id} mirrors"
             return ServerOriginLink(options, router, sockets, metrics, name=name)
 
-        async def reset(stream: str, consumer: str) -> tuple[dict[str, Any], str]:
-            """The reply to RESET, for a stream here that reads another one; and which stream that is."""
+        async def ask(verb: str, stream: str, consumer: str) -> tuple[dict[str, Any], str]:
+            """The reply to RESET or INFO, for a stream here that reads another one; and which stream that is."""
             known = metadata.image.streams.get(stream)
             try:
                 if known is None:
                     raise StreamNotFound(f"stream {stream!r} not found")
                 if self._consumers is None:
                     raise ApiRefused(NOT_SERVED)
-                request = ConsumerRequest("RESET", stream, known.stream_id, consumer)
+                request = ConsumerRequest(verb, stream, known.stream_id, consumer)
                 return await self._consumers.ask(request), identity_of(known.stream_id)
             except (ApiRefused, StreamlogError) as error:
                 return {"error": api_error(error).json()}, ""
 
         def own_link() -> OriginLink:
-            return ClusterLink(router, reset)
+            return ClusterLink(router, ask)
 
         self._mirrors = MirrorService(
             node_id=node_id,

@@ -288,12 +288,6 @@ async def test_source_begins_anew_with_an_origin_that_was_made_again(
     await asyncio.to_thread(node.kill)
     await asyncio.to_thread(node.start)
 
-    async def is_heard() -> bool:
-        sources = (await sides["ours"].ask(f"STREAM.INFO.{name}")).get("sources", [{}])
-        return bool(sources[0].get("active", -1) >= 0)
-
-    if consumer:  # docs/mirrors.md says what else may be lost
-        await until(is_heard, "the source listens to its consumer")
     await sides[at].ask(f"STREAM.DELETE.{origin}")
     await make()
     for payloads in ([b"100", b"101", b"102"], [b"%d" % it for it in range(103, 120)]):

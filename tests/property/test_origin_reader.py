@@ -125,7 +125,7 @@ class World:
         if step.closes:
             self.listening.clear()
         if step.asks:
-            self.listening.add(self.reader.answer_subject.encode())
+            self.listening.add(self.reader.answer_subjects.encode())
         if step.opens:
             self.listening.add(self.reader.deliver_subject.encode())
         for it in step.sends:
@@ -145,10 +145,12 @@ class World:
         if not self.way:
             return
         subject, reply, block, payload = self.way.popleft()
-        if subject not in self.listening:
+        is_answer = b".answer." in subject
+        wanted = subject.rpartition(b".")[0] + b".*" if is_answer else subject
+        if wanted not in self.listening:
             return
-        if subject.endswith(b".answer"):
-            self.do(self.reader.answered(payload, block, self.now_ms))
+        if is_answer:
+            self.do(self.reader.answered(subject, payload, block, self.now_ms))
         else:
             self.do(self.reader.heard(b"o.x", reply, block, payload, self.now_ms))
 
@@ -223,24 +225,31 @@ def test_each_message_comes_once_in_order(story: list[str]) -> None:
     assert world.reader.lag == 0
 
 
-def answer_of(identity: bytes, **fields: object) -> tuple[bytes, bytes]:
-    block = b"NATS/1.0\r\nNats-Stream-Identity: %b\r\n\r\n" % identity
-    return json.dumps({"name": "c", "num_pending": 0, **fields}).encode(), block
+def answered(
+    reader: OriginReader, step: ReaderStep, identity: bytes, now_ms: int = 0, **fields: object
+) -> ReaderStep:
+    """What it does when its request is answered."""
+    block = b"NATS/1.0\r\nNats-Stream-Identity: %b\r\n\r\n" % identity if identity else b""
+    payload = json.dumps({"name": "c", "num_pending": 0, **fields}).encode()
+    return reader.answered(step.sends[0].reply, payload, block, now_ms)
+
+
+REFUSED = {"code": 400, "err_code": 10225, "description": "another identity"}
 
 
 def test_a_source_begins_anew_with_a_stream_that_was_made_again() -> None:
     tokens = count()
     reader = OriginReader(ORIGIN, 7, lambda: f"t{next(tokens)}", inbox="_INBOX.m", identity="first")
-    (request,) = reader.begin(0).sends
+    asked = reader.begin(0)
+    (request,) = asked.sends
     assert request.block == b"NATS/1.0\r\nNats-Stream-Identity: first\r\n\r\n"
     assert json.loads(request.payload)["config"]["opt_start_seq"] == 8
-    refused = {"code": 400, "err_code": 10225, "description": "another identity"}
-    step = reader.answered(json.dumps({"error": refused}).encode(), b"", 0)
-    (request,) = step.sends
+    asked = answered(reader, asked, b"", error=REFUSED)
+    (request,) = asked.sends
     assert b"Identity: \r\n" in request.block
     assert json.loads(request.payload)["config"]["deliver_policy"] == "all"
     assert reader.replaced == 1
-    reader.answered(*answer_of(b"second"), 0)
+    answered(reader, asked, b"second")
     (taken,) = reader.heard(b"o.x", b"$JS.ACK.O.c.1.1.1.0.0", b"", b"", 0).takes
     assert isinstance(taken, OriginMessage)
     assert (taken.sequence, taken.identity) == (1, "second")
@@ -250,31 +259,55 @@ def test_a_source_begins_anew_with_a_stream_that_was_made_again() -> None:
 def test_a_mirror_takes_nothing_of_a_stream_that_was_made_again() -> None:
     tokens = count()
     reader = OriginReader(ORIGIN, 0, lambda: f"t{next(tokens)}", inbox="_INBOX.m", is_mirror=True)
-    reader.begin(0)
-    reader.answered(*answer_of(b"first"), 0)
-    reader.begin(1)
+    answered(reader, reader.begin(0), b"first")
+    asked = reader.begin(1)
     for now_ms in range(3):
-        refused = {"code": 400, "err_code": 10225, "description": "another identity"}
-        assert not reader.answered(json.dumps({"error": refused}).encode(), b"", now_ms).sends
+        assert not answered(reader, asked, b"", now_ms, error=REFUSED).sends
         assert reader.error is not None
         assert "delete the mirror" in reader.error["description"]
-        assert b"Identity: first\r\n" in reader.begin(now_ms).sends[0].block
+        asked = reader.begin(now_ms)
+        assert b"Identity: first\r\n" in asked.sends[0].block
 
 
 def test_an_origin_that_does_not_say_who_it_is_goes_on() -> None:
     tokens = count()
     reader = OriginReader(ORIGIN, 7, lambda: f"t{next(tokens)}", inbox="_INBOX.m", identity="first")
-    reader.begin(0)
-    reader.answered(b'{"name": "c", "num_pending": 0}', b"", 0)
+    answered(reader, reader.begin(0), b"")
     (taken,) = reader.heard(b"o.x", b"$JS.ACK.O.c.1.8.1.0.0", b"", b"", 0).takes
     assert isinstance(taken, OriginMessage)
     assert (taken.sequence, taken.identity) == (8, "first")
 
 
+# A durable consumer
+
+DURABLE = StreamOrigin("O", api="$JS.hub.API", consumer="d", consumer_deliver="x")
+FIRST: dict[str, Any] = {
+    "config": {"ack_policy": "flow_control"},
+    "created": "2026-01-01T00:00:00.1Z",
+}
+SECOND: dict[str, Any] = {**FIRST, "created": "2026-01-01T00:00:00.2Z"}
+FLOW = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+
+
+def durable_reader(position: int, floor: int) -> OriginReader:
+    """It listens."""
+    tokens = count()
+    reader = OriginReader(
+        DURABLE, position, lambda: f"t{next(tokens)}", inbox="_INBOX.m", identity="first"
+    )
+    asked = reader.begin(0)
+    assert answered(reader, asked, b"first", **FIRST, delivered={"stream_seq": floor}).opens
+    return reader
+
+
+def ack_of(sequence: int, number: int) -> bytes:
+    return b"$JS.ACK.O.d.1.%d.%d.0.0" % (sequence, number)
+
+
 @pytest.mark.parametrize(
     "reply, block",
     [
-        (b"$JS.ACK.O.d.1.1.1.0.0", b""),
+        (ack_of(1, 1), b""),
         (
             b"",
             b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 0\r\nNats-Last-Stream: 0\r\n\r\n",
@@ -282,17 +315,124 @@ def test_an_origin_that_does_not_say_who_it_is_goes_on() -> None:
     ],
 )
 def test_a_durable_consumer_of_another_stream_is_asked_again(reply: bytes, block: bytes) -> None:
-    """What it delivers is older than what was acknowledged, and yet comes next:nothing is acknowledged."""
-    tokens = count()
-    origin = StreamOrigin("O", api="$JS.hub.API", consumer="d", consumer_deliver="x")
-    reader = OriginReader(origin, 9, lambda: f"t{next(tokens)}", inbox="_INBOX.m", identity="first")
-    reader.begin(0)
-    policy = {"ack_policy": "flow_control"}
-    reader.answered(*answer_of(b"first", config=policy, delivered={"stream_seq": 9}), 0)
+    """What it delivers is older than what was acknowledged, and yet comes next: nothing is acknowledged."""
+    reader = durable_reader(9, 9)
     assert reader.heard(b"o.x", reply, block, b"", 0).closes
     assert not reader.is_reading
-    assert reader.tick(10_000).sends[0].subject == b"$JS.hub.API.CONSUMER.RESET.O.d"
-    assert reader.answered(*answer_of(b"second", config=policy, delivered={}), 10_000).opens
-    (taken,) = reader.heard(b"o.x", b"$JS.ACK.O.d.1.1.1.0.0", b"", b"", 10_000).takes
+    asked = reader.tick(10_000)
+    assert asked.sends[0].subject == b"$JS.hub.API.CONSUMER.RESET.O.d"
+    assert answered(reader, asked, b"second", 10_000, **SECOND).opens
+    asked = reader.heard(b"o.x", ack_of(1, 1), b"", b"", 10_000)
+    (taken,) = answered(reader, asked, b"", 10_000, **SECOND).takes
     assert isinstance(taken, OriginMessage)
     assert (taken.sequence, taken.identity, reader.replaced) == (1, "second", 1)
+
+
+def test_what_comes_first_waits_until_its_consumer_is_known() -> None:
+    reader = durable_reader(3, 2)
+    assert not reader.heard(b"o.x", ack_of(3, 1), b"", b"", 0).takes, "the log has it"
+    asked = reader.heard(b"o.x", ack_of(4, 2), b"", b"four", 0)
+    assert asked.sends[0].subject == b"$JS.hub.API.CONSUMER.INFO.O.d" and not asked.takes
+    assert not reader.heard(b"", b"$JS.FC.O.d.1", FLOW, b"", 0).takes
+    assert not reader.heard(b"o.x", ack_of(5, 3), b"", b"five", 0).takes
+    assert (reader.position, reader.held_bytes > 8) == (3, True)
+    step = answered(reader, asked, b"first", **FIRST)
+    assert [it.data for it in step.takes if isinstance(it, OriginMessage)] == [b"four", b"five"]
+    assert reader.position == 5
+    assert len(step.takes) == 2, "the request for flow control came after the question"
+    (flow,) = answered(reader, step, b"first", **FIRST).takes
+    assert isinstance(flow, FlowControl)
+    assert flow.block == b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 4\r\n\r\n"
+    assert reader.held_bytes == 0
+    (taken,) = reader.heard(b"o.x", ack_of(6, 4), b"", b"six", 0).takes
+    assert isinstance(taken, OriginMessage) and taken.sequence == 6
+
+
+@pytest.mark.parametrize("identity, fields", [(b"first", SECOND), (b"second", FIRST)])
+def test_nothing_is_acknowledged_to_a_consumer_that_was_made_again(
+    identity: bytes, fields: dict[str, Any]
+) -> None:
+    """The log has the old stream up to 9, of which 5 were acknowledged; the new one's first messages look the same."""
+    reader = durable_reader(9, 5)
+    assert reader.heard(b"o.x", ack_of(6, 1), b"", b"", 0) == ReaderStep()
+    asked = reader.heard(b"", b"$JS.FC.O.d.1", FLOW, b"", 0)
+    step = answered(reader, asked, identity, **fields)
+    assert step.closes and not step.takes
+    assert answered(reader, reader.tick(10_000), b"second", 10_000, **SECOND).opens
+    assert (reader.position, reader.replaced) == (0, 1)
+
+
+@pytest.mark.parametrize("identity, fields", [(b"first", SECOND), (b"second", FIRST)])
+def test_no_message_of_a_consumer_that_was_made_again_is_taken_for_the_old_ones(
+    identity: bytes, fields: dict[str, Any]
+) -> None:
+    reader = durable_reader(9, 9)
+    asked = reader.heard(b"o.x", ack_of(10, 1), b"", b"", 0)
+    step = answered(reader, asked, identity, **fields)
+    assert step.closes and not step.takes and reader.held_bytes == 0
+
+
+def test_an_older_message_after_the_first_one_has_the_consumer_reset() -> None:
+    reader = durable_reader(0, 0)
+    assert reader.heard(b"o.x", ack_of(7, 4), b"", b"", 0).closes, "a loss"
+    reader = durable_reader(0, 4)
+    assert not reader.heard(b"o.x", ack_of(3, 8), b"", b"", 0).closes, "of before the reset"
+    reader.heard(b"o.x", ack_of(5, 1), b"", b"", 0)
+    assert not reader.heard(b"o.x", ack_of(5, 1), b"", b"", 0).closes, "a double"
+    assert reader.heard(b"o.x", ack_of(1, 1), b"", b"", 0).closes
+    reader = durable_reader(0, 4)
+    reader.heard(b"o.x", ack_of(5, 1), b"", b"", 0)
+    assert reader.heard(b"o.x", b"$JS.ACK.O.d.1.5.1.77.0", b"", b"", 0).closes, "stored later"
+
+
+@pytest.mark.parametrize(
+    "block, payload, said",
+    [
+        (b"NATS/1.0 503\r\n\r\n", b"", "CONSUMER.INFO is not answered"),
+        (b"", b"[]", "not readable"),
+        (b"", b"{", "not readable"),
+        (b"", b'{"error": {"code": 404, "description": "no such consumer"}}', "no such consumer"),
+    ],
+)
+def test_a_durable_consumer_that_is_not_told_of_is_given_up(
+    block: bytes, payload: bytes, said: str
+) -> None:
+    reader = durable_reader(0, 0)
+    asked = reader.heard(b"o.x", ack_of(1, 1), b"", b"", 0)
+    assert reader.answered(asked.sends[0].reply, payload, block, 0).closes
+    assert said in str(reader.error)
+    asked = reader.tick(10_000)
+    answered(reader, asked, b"first", 10_000, **FIRST)
+    assert said in str(reader.error), "as long as nothing is better"
+    asked = reader.heard(b"o.x", ack_of(1, 1), b"", b"", 10_000)
+    assert answered(reader, asked, b"first", 10_000, **FIRST).takes
+    assert reader.error is None
+
+
+def test_an_answer_that_does_not_come_is_waited_for_so_long_and_no_longer() -> None:
+    """Though the consumer's heartbeats come."""
+    reader = durable_reader(0, 0)
+    reader.heard(b"o.x", ack_of(1, 1), b"", b"", 100)
+    beat = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\n\r\n"
+    for now_ms in range(1_000, 4_100, 1_000):
+        assert reader.heard(b"", b"", beat, b"", now_ms) == ReaderStep()
+        assert reader.tick(now_ms) == ReaderStep()
+    assert reader.due_ms == 4_100
+    assert reader.tick(4_100).closes
+    assert "CONSUMER.INFO is not answered" in str(reader.error)
+
+
+def test_a_durable_consumer_must_say_when_it_was_made() -> None:
+    tokens = count()
+    reader = OriginReader(DURABLE, 0, lambda: f"t{next(tokens)}", inbox="_INBOX.m")
+    assert answered(reader, reader.begin(0), b"", config=FIRST["config"]).closes
+    assert "when the consumer was made" in str(reader.error)
+
+
+def test_an_answer_to_another_question_is_none() -> None:
+    reader = durable_reader(0, 0)
+    asked = reader.heard(b"o.x", ack_of(1, 1), b"", b"", 0)
+    late = asked.sends[0]._replace(reply=b"_INBOX.m.t0.answer.1")
+    assert answered(reader, ReaderStep(sends=(late,)), b"first", **FIRST) == ReaderStep()
+    assert answered(reader, asked, b"first", **FIRST).takes
+    assert answered(reader, asked, b"first", **FIRST) == ReaderStep()

@@ -138,10 +138,12 @@ class Feed:
             if not self._way:
                 break
             subject, reply, block, payload = self._way.popleft()
-            if subject.decode() not in self._listening:
+            is_answer = b".answer." in subject
+            listened = subject.rpartition(b".")[0] + b".*" if is_answer else subject
+            if listened.decode() not in self._listening:
                 continue
-            if subject.endswith(b".answer"):
-                self._do(self.reader.answered(payload, block, now_ms), is_calm)
+            if is_answer:
+                self._do(self.reader.answered(subject, payload, block, now_ms), is_calm)
             else:
                 self._do(self.reader.heard(b"o.x", reply, block, payload, now_ms), is_calm)
         taken, self._taken = self._taken, []
@@ -164,7 +166,7 @@ class Feed:
         if step.opens:
             self._listening.add(self.reader.deliver_subject)
         if step.asks:
-            self._listening.add(self.reader.answer_subject)
+            self._listening.add(self.reader.answer_subjects)
         for it in step.sends:
             payload, block = self._served.answer(it.payload, it.block)
             self._say(it.reply, b"", block, payload, is_calm=is_calm)

@@ -147,7 +147,7 @@ class LinkFeed:
         if step.opens:
             self._ends.append(self._link.listen(self._reader.deliver_subject, self._heard))
         if step.asks:
-            self._ends.append(self._link.listen(self._reader.answer_subject, self._answered))
+            self._ends.append(self._link.listen(self._reader.answer_subjects, self._answered))
         for it in step.sends:
             self._link.publish(it.subject, it.payload, it.reply, it.block)
         if step.takes:
@@ -161,12 +161,12 @@ class LinkFeed:
     def _heard(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
         reader, now_ms = self._reader, monotonic_ms()
         self._do(reader.heard(subject, reply, block, payload, now_ms))
-        if self._queued_bytes > QUEUED_BYTES_MAX and reader.is_reading:
+        if self._queued_bytes + reader.held_bytes > QUEUED_BYTES_MAX and reader.is_reading:
             self._do(reader.give_up(now_ms, "the origin does not obey flow control"))
 
-    def _answered(self, _: bytes, __: bytes, block: bytes, payload: bytes) -> None:
+    def _answered(self, subject: bytes, _: bytes, block: bytes, payload: bytes) -> None:
         reader, replaced = self._reader, self._reader.replaced
-        self._do(reader.answered(payload, block, monotonic_ms()))
+        self._do(reader.answered(subject, payload, block, monotonic_ms()))
         if reader.replaced > replaced:
             logger.warning(ORIGIN_REPLACED, extra={"source": self._index_name})
 

@@ -29,10 +29,11 @@ logger = logging.getLogger(__name__)
 Heard = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with subject, reply subject, header block and payload."""
 TOKEN_BYTES: Final = 12
-RESET: Final = b".CONSUMER.RESET."
-"""The subject of the request to reset a consumer of this cluster, which has no prefix."""
-Reset = Callable[[str, str], Awaitable[tuple[dict[str, Any], str]]]
-"""Called with a stream and a consumer of this cluster; the reply to RESET, which is an error where it fails."""
+OWN_API: Final = b".CONSUMER."
+"""What a request about a consumer of this cluster begins with: there is no prefix."""
+Ask = Callable[[str, str, str], Awaitable[tuple[dict[str, Any], str]]]
+"""Called with RESET or INFO, a stream and a consumer of this cluster. Returns the reply, which is an error where it
+fails, and the stream's identity."""
 
 
 def new_token() -> str:
@@ -89,16 +90,16 @@ class ClusterLink(RouterLink):
     a user: a stream reads its origins by its own right.
     """
 
-    def __init__(self, router: Router, reset: Reset) -> None:
+    def __init__(self, router: Router, ask: Ask) -> None:
         super().__init__(router, None)
-        self._reset = reset
+        self._ask_coordinator = ask
         self._asked = asyncio.Queue[tuple[bytes, bytes]]()
         """Of requests, the subjects and where they are answered. Each feed waits for its answer before the next one."""
 
     def publish(
         self, subject: bytes, payload: bytes, reply: bytes = b"", block: bytes = b""
     ) -> None:
-        if subject.startswith(RESET):
+        if subject.startswith(OWN_API):
             self._asked.put_nowait((subject, reply))
         else:
             super().publish(subject, payload, reply, block)
@@ -111,8 +112,8 @@ class ClusterLink(RouterLink):
                 group.create_task(self._ask(subject, reply))
 
     async def _ask(self, subject: bytes, reply: bytes) -> None:
-        stream, _, consumer = subject.removeprefix(RESET).decode().partition(".")
-        answer, identity = await self._reset(stream, consumer)
+        verb, stream, consumer = subject.removeprefix(OWN_API).decode().split(".", 2)
+        answer, identity = await self._ask_coordinator(verb, stream, consumer)
         block = b"NATS/1.0\r\n%b: %b\r\n\r\n" % (IDENTITY, identity.encode())
         self._router.publish(reply, json.dumps(answer).encode(), block=block)
 

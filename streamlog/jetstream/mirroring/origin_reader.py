@@ -15,8 +15,17 @@ owner makes another reader with the position that the log has.
 acknowledged (CONSUMER.RESET) instead of made, and delivers to a subject of its own. The reader listens to that once the
 reset is answered, and leaves out what it has. It answers flow control with what is committed, which acknowledges that.
 Messages from before the reset may still be on their way to that subject. Of such a one the sequence is not above the
-last one that was heard since, since the consumer then had begun below; it says nothing. One that is above, with a
-number that is not the next, shows a loss, and so does a heartbeat that tells of any other number.
+last one that was heard since, since the consumer then had begun below; until the first one is heard it says nothing.
+One that is above, with a number that is not the next, shows a loss, and so does a heartbeat that tells of any other
+number.
+
+The consumer, or its stream, may be deleted and made again under the same name at any moment, and no word of it need
+come here. Its first messages would pass for those that the log has, and an answer to its flow control would acknowledge
+what was never heard. So the reader asks who the consumer is (CONSUMER.INFO) *after* it has heard, and compares when it
+was made with what the reset's answer said. A consumer that is there later was there before. The first message after a
+reset, with all that come before the answer, is handed on when it is confirmed so, and each flow control request. A
+message later on is not confirmed: one of another consumer has the next number only where all before it were lost, and
+even then nothing is acknowledged by it.
 
 **Another stream.** An origin that was deleted and made again has sequences of its own. What a source has taken of it
 names the origin's identity as well, as JetStream has it since 2.15: a source begins with the new one from its start. A
@@ -26,7 +35,8 @@ mirror cannot, since its log has the old one's sequences.
 each time up to ``PAUSE_MS_MAX``, until one delivers.
 
 **Bounded memory.** The origin stops after some megabytes until its flow control request is answered. The request is
-handed on in its place among the messages, and the owner answers when these are committed.
+handed on in its place among the messages, and the owner answers when these are committed. What waits to be confirmed
+(``held_bytes``) counts as what the owner has queued.
 
 Time comes as an argument, in milliseconds of any clock that does not go back.
 """
@@ -53,6 +63,10 @@ FLOW: Final = b"$JS.FC."
 IDENTITY: Final = b"Nats-Stream-Identity"
 """Header of a request and its answer: of which stream it is (nats-server 2.15). Consumers of another are refused."""
 OTHER_IDENTITY: Final = 10225
+NO_INFO: Final = (
+    "CONSUMER.INFO is not answered, by which a durable consumer is told from one that was made again under its name: "
+    "allow it, as CONSUMER.RESET"
+)
 UNKNOWN_IDENTITY: Final = "?"
 """Of a stream that has refused to be read as another one."""
 MADE_AGAIN: Final = "the origin was deleted and made again: delete the mirror"
@@ -94,6 +108,10 @@ class FlowControl(NamedTuple):
     block: bytes = b""
     """The header block of the answer: what it acknowledges."""
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.reply) + len(self.block)
+
 
 class OriginRequest(NamedTuple):
     """To be published."""
@@ -110,7 +128,7 @@ class ReaderStep(NamedTuple):
     closes: bool = False
     """Nothing is listened to any more."""
     asks: bool = False
-    """``answer_subject`` is listened to."""
+    """``answer_subjects`` are listened to."""
     opens: bool = False
     """``deliver_subject`` is, too."""
     sends: tuple[OriginRequest, ...] = ()
@@ -172,6 +190,8 @@ class OriginReader:
         self._no_flow = NO_FLOW_MIRROR if is_mirror else NO_FLOW_SOURCE
         self._heard_sequence = 0
         """Of a durable consumer: the last one since it was reset."""
+        self._last_heard: DeliveryNumbers | None = None
+        """The same; it says when the message was stored, which tells a double from a message of another stream."""
         self._origin = origin
         self._position = position
         self._new_token = new_token
@@ -182,6 +202,19 @@ class OriginReader:
         """The request for a consumer is answered."""
         self._expected = 1
         """The number of the consumer's next delivery."""
+        self._question = 0
+        """The number of what was asked last, at the end of the subject of its answer."""
+        self._created: object = None
+        """When the durable consumer was made, as its API says it."""
+        self._is_confirmed = False
+        """The first message since the reset is of the consumer that was reset."""
+        self._held: list[OriginMessage | FlowControl] = []
+        """What waits to be confirmed, of a durable consumer."""
+        self._asked_for = 0
+        """So many of these were there when the question was asked that is not answered yet; 0: there is none."""
+        self._answer_due_ms = 0
+        """Of that question."""
+        self.held_bytes = 0
         self._pause_ms = PAUSE_MS
         self.due_ms = 0
         """When ``tick`` is to be called next."""
@@ -214,25 +247,31 @@ class OriginReader:
         return f"{self._origin.deliver or self._inbox}.{self._token}"
 
     @property
-    def answer_subject(self) -> str:
-        return f"{self._inbox}.{self._token}.answer"
+    def answer_subjects(self) -> str:
+        return f"{self._inbox}.{self._token}.answer.*"
+
+    def _next_answer(self) -> bytes:
+        """Where the next question is answered."""
+        self._question += 1
+        return f"{self._inbox}.{self._token}.answer.{self._question}".encode()
 
     def begin(self, now_ms: int) -> ReaderStep:
         """Ask for a consumer; an earlier one is given up."""
         closes, self._token, self._expected = self.is_reading, self._new_token(), 1
-        self._is_open = False
+        self._is_open = self._is_confirmed = False
+        self._hold_nothing()
         self.due_ms = now_ms + ANSWER_MS
         name = self._origin.name
         block = b"NATS/1.0\r\n%b: %b\r\n\r\n" % (IDENTITY, self._identity.encode())
         if self._is_durable:
             subject = f"{self._origin.api}.CONSUMER.RESET.{name}.{self._origin.consumer}"
-            send = OriginRequest(subject.encode(), b"", self.answer_subject.encode(), block)
+            send = OriginRequest(subject.encode(), b"", self._next_answer(), block)
             return ReaderStep(closes=closes, asks=True, sends=(send,))
         request = {"stream_name": name, "config": self._config()}
         send = OriginRequest(
             f"{self._origin.api}.CONSUMER.CREATE.{name}".encode(),
             json.dumps(request).encode(),
-            self.answer_subject.encode(),
+            self._next_answer(),
             block,
         )
         return ReaderStep(closes=closes, asks=True, sends=(send,))
@@ -242,10 +281,16 @@ class OriginReader:
             return NOTHING_TO_DO
         if not self.is_reading:
             return self.begin(now_ms)
+        if self._asked_for and now_ms >= self._answer_due_ms:
+            return self.give_up(now_ms, NO_INFO)
         return self.give_up(now_ms, "the origin is not heard")
 
-    def answered(self, payload: bytes, block: bytes, now_ms: int) -> ReaderStep:
-        """The answer to CONSUMER.CREATE, or to RESET, or that there is none."""
+    def answered(self, subject: bytes, payload: bytes, block: bytes, now_ms: int) -> ReaderStep:
+        """The answer to CONSUMER.CREATE, RESET or INFO, or that there is none."""
+        if subject.rpartition(b".")[2] != b"%d" % self._question:
+            return NOTHING_TO_DO  # to another question
+        if self._is_durable and self._is_open:
+            return self._told(payload, block, now_ms)
         if block.startswith(b"NATS/1.0 503"):
             return self.give_up(now_ms, "no API answers under this prefix")
         try:
@@ -253,6 +298,7 @@ class OriginReader:
             error, pending = answer.get("error"), answer.get("num_pending", 0)
             policy = answer.get("config", {}).get("ack_policy")
             delivered = int(answer.get("delivered", {}).get("stream_seq", 0))
+            created = answer.get("created")
         except (ValueError, AttributeError, TypeError):
             return self.give_up(now_ms, "the answer of the origin's API is not readable")
         if not error and self._is_durable and policy != "flow_control":
@@ -274,9 +320,12 @@ class OriginReader:
             return ReaderStep(closes=True)
         if self._expected == 1 and isinstance(pending, int):
             self.lag = pending
-        self.error = None
+        if self._is_durable and not created:
+            return self.give_up(now_ms, "the origin's API does not say when the consumer was made")
+        if not self._is_durable:
+            self.error = None
         self._alive(now_ms)
-        self._heard_sequence = delivered
+        self._heard_sequence, self._created = delivered, created
         if self._is_open:
             return NOTHING_TO_DO
         self._is_open = True  # not before: now it is known of which stream the messages are
@@ -310,16 +359,15 @@ class OriginReader:
         if (it.stream, it.consumer) != (origin.name.encode(), origin.consumer.encode()):
             return NOTHING_TO_DO
         if it.stream_sequence <= self._heard_sequence:
-            # The next one, and yet an earlier one: it may be of a consumer, or a stream, that was made again.
-            is_next = it.consumer_sequence == self._expected
-            return self._missed(now_ms) if is_next else NOTHING_TO_DO
+            # The next one, or not the first, and yet an earlier one: it may be of a consumer that was made again.
+            is_late = self._expected == 1 and it.consumer_sequence != 1
+            return NOTHING_TO_DO if is_late or it == self._last_heard else self._missed(now_ms)
         if it.consumer_sequence != self._expected:
             return self._missed(now_ms)
-        self._heard_sequence = it.stream_sequence
+        self._heard_sequence, self._last_heard = it.stream_sequence, it
         if it.stream_sequence > self._position:
             return self._taken(subject, it, block, payload, now_ms)
         self._expected += 1
-        self._pause_ms = PAUSE_MS
         self._alive(now_ms)
         return NOTHING_TO_DO
 
@@ -327,10 +375,7 @@ class OriginReader:
         self, subject: bytes, delivery: DeliveryNumbers, block: bytes, payload: bytes, now_ms: int
     ) -> ReaderStep:
         self._expected += 1
-        self._position = delivery.stream_sequence
         self.lag = delivery.pending
-        self._pause_ms = PAUSE_MS
-        self.error = None
         self._alive(now_ms)
         original = subject.decode(errors="replace")
         message = OriginMessage(
@@ -342,7 +387,66 @@ class OriginReader:
             original,
             self._identity,
         )
+        if self._is_durable and not self._is_confirmed:
+            return self._hold(message, now_ms)
+        self._position = delivery.stream_sequence
+        self._pause_ms = PAUSE_MS
+        self.error = None
         return ReaderStep(takes=(message,))
+
+    def _hold(self, it: OriginMessage | FlowControl, now_ms: int) -> ReaderStep:
+        """Until it is known that it is of the consumer that was reset."""
+        self._held.append(it)
+        self.held_bytes += it.size_bytes
+        return self._ask(now_ms)
+
+    def _hold_nothing(self) -> None:
+        self._held, self.held_bytes, self._asked_for = [], 0, 0
+
+    def _ask(self, now_ms: int) -> ReaderStep:
+        """Which consumer it is that has delivered what is held, unless that is asked already."""
+        if self._asked_for or not self._held:
+            return NOTHING_TO_DO
+        self._asked_for, self._answer_due_ms = len(self._held), now_ms + ANSWER_MS
+        self.due_ms = min(self.due_ms, self._answer_due_ms)
+        origin = self._origin
+        subject = f"{origin.api}.CONSUMER.INFO.{origin.name}.{origin.consumer}"
+        return ReaderStep(sends=(OriginRequest(subject.encode(), b"", self._next_answer()),))
+
+    def _told(self, payload: bytes, block: bytes, now_ms: int) -> ReaderStep:
+        """The answer to CONSUMER.INFO."""
+        count = self._asked_for
+        if not count:
+            return NOTHING_TO_DO  # the answer came before
+        if block.startswith(b"NATS/1.0 503"):
+            return self.give_up(now_ms, NO_INFO)
+        try:
+            answer = json.loads(payload)
+            error, created = answer.get("error"), answer.get("created")
+        except (ValueError, AttributeError):
+            return self.give_up(now_ms, "the answer of the origin's API is not readable")
+        if error:
+            self.give_up(now_ms, "")
+            self.error = error if isinstance(error, dict) else {"description": str(error)}
+            return ReaderStep(closes=True)
+        identity = status_headers(block).get(IDENTITY.lower(), b"").decode(errors="replace")
+        if created != self._created or (identity and identity != self._identity):
+            return self._missed(now_ms)
+        held = self._held
+        takes, rest = held[:count], held[count:]
+        if not self._is_confirmed:  # the first message is; those that came after it need not be
+            takes += [it for it in rest if isinstance(it, OriginMessage)]
+            rest = [it for it in rest if isinstance(it, FlowControl)]
+            self._is_confirmed = True
+        self._held, self.held_bytes = rest, sum(it.size_bytes for it in rest)
+        self._asked_for = 0
+        self._position = max(
+            (it.sequence for it in takes if isinstance(it, OriginMessage)), default=self._position
+        )
+        self._pause_ms = PAUSE_MS
+        self.error = None
+        self._alive(now_ms)
+        return ReaderStep(takes=tuple(takes), sends=self._ask(now_ms).sends)
 
     def _status(self, reply: bytes, block: bytes, now_ms: int) -> ReaderStep:
         """A heartbeat, a flow control request, or the end of the consumer."""
@@ -351,7 +455,7 @@ class OriginReader:
             return self.give_up(now_ms, f"the consumer ended: {line.decode(errors='replace')}")
         self._alive(now_ms)
         if reply:
-            return self._flow_control(reply)
+            return self._flow_control(reply, now_ms)
         headers = status_headers(block)
         last = headers.get(b"nats-last-consumer", b"")
         if last.isdigit() and (
@@ -361,13 +465,13 @@ class OriginReader:
         stream = headers.get(b"nats-last-stream", b"")
         if self._is_durable and stream.isdigit() and int(stream) < self._heard_sequence:
             return self._missed(now_ms)  # it is of a consumer, or a stream, that was made again
-        if last.isdigit():
+        if last.isdigit() and not self._held:
             self._pause_ms = PAUSE_MS
             self.error = None
         stalled = headers.get(b"nats-consumer-stalled")
-        return self._flow_control(stalled) if stalled else NOTHING_TO_DO
+        return self._flow_control(stalled, now_ms) if stalled else NOTHING_TO_DO
 
-    def _flow_control(self, reply: bytes) -> ReaderStep:
+    def _flow_control(self, reply: bytes, now_ms: int) -> ReaderStep:
         """A client that may publish to the subject of a durable consumer must not have the node publish elsewhere."""
         if not self._is_durable:
             return ReaderStep(takes=(FlowControl(reply),))
@@ -376,11 +480,15 @@ class OriginReader:
             return NOTHING_TO_DO
         numbers = self._expected - 1, self._heard_sequence
         block = b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % numbers
-        return ReaderStep(takes=(FlowControl(reply, block),))
+        if any(isinstance(it, FlowControl) and it.reply == reply for it in self._held):
+            return NOTHING_TO_DO  # a heartbeat says it again
+        return self._hold(FlowControl(reply, block), now_ms)
 
     def _alive(self, now_ms: int) -> None:
         self.heard_ms = now_ms
         self.due_ms = now_ms + SILENCE_MS
+        if self._asked_for:
+            self.due_ms = min(self.due_ms, self._answer_due_ms)
 
     def _missed(self, now_ms: int) -> ReaderStep:
         """Something was lost on the way. A durable consumer is not reset without a pause: what is on its way from
@@ -397,6 +505,7 @@ class OriginReader:
             self.error = {"code": 503, "err_code": 10008, "description": why}
         self.restarts += 1
         self._token = ""
+        self._hold_nothing()
         self.due_ms = now_ms + self._pause_ms
         self._pause_ms = min(self._pause_ms * 2, PAUSE_MS_MAX)
         return ReaderStep(closes=True)

@@ -13,6 +13,13 @@ from streamlog.jetstream.mirroring.origin_reader import OriginMessage
 from streamlog.metadata.stream.stream_origin import StreamOrigin
 from tests.local_node import until
 
+CREATED = "2026-01-01T00:00:00Z"
+
+
+def listened(reply: bytes) -> str:
+    """The subject, with its wildcard, that an answer to this one is heard by."""
+    return reply.decode().rpartition(".")[0] + ".*"
+
 
 class Origin:
     """Answers, and delivers what a test says."""
@@ -24,6 +31,8 @@ class Origin:
         self.answered: list[bytes] = []
         self.blocks: list[bytes] = []
         self.resets: list[bytes] = []
+        self.reply = b""
+        """Of the last one."""
         self.delivered = 0
 
     def listen(self, subject: str, heard: Heard) -> Callable[[], None]:
@@ -37,19 +46,26 @@ class Origin:
             self.answered.append(subject)
             self.blocks.append(block)
             return
+        if b".INFO." in subject:
+            self.heard[listened(reply)](reply, b"", b"", json.dumps({"created": CREATED}).encode())
+            return
         if not payload:
             self.resets.append(subject)
+            self.reply = reply
             return
         config = json.loads(payload)["config"]
         self.starts.append(config.get("opt_start_seq", 1))
         self.delivered = 0
-        self.heard[reply.decode()](b"", b"", b"", b'{"num_pending": 0}')
+        self.heard[listened(reply)](reply, b"", b"", b'{"num_pending": 0}')
+
+    def answer_reset(self, **fields: object) -> None:
+        self.heard[listened(self.reply)](self.reply, b"", b"", json.dumps(fields).encode())
 
     async def run(self) -> None: ...
 
     def say(self, reply: bytes, block: bytes = b"", payload: bytes = b"") -> None:
         for subject, heard in list(self.heard.items()):
-            if not subject.endswith(".answer"):
+            if ".answer." not in subject:
                 heard(b"o.x", reply, block, payload)
 
     def deliver(self, sequence: int, payload: bytes = b"") -> None:
@@ -124,9 +140,8 @@ async def test_durable_consumer_is_reset_and_acknowledged_when_that_is_committed
     running = asyncio.create_task(feed.run())
     await until(lambda: origin.resets == [b"$JS.hub.API.CONSUMER.RESET.O.c"])
     assert "d" not in origin.heard
-    answer = {"config": {"ack_policy": "flow_control"}, "delivered": {"stream_seq": 1}}
-    (heard,) = origin.heard.values()
-    heard(b"", b"", b"", json.dumps(answer).encode())
+    policy = {"ack_policy": "flow_control"}
+    origin.answer_reset(config=policy, delivered={"stream_seq": 1}, created=CREATED)
     assert "d" in origin.heard
     store.is_committed.clear()
     origin.deliver(2)
@@ -153,8 +168,7 @@ async def test_durable_consumer_must_acknowledge_by_flow_control(
     feed = feed_of(origin, store, origin_read=consumer, is_mirror=is_mirror)
     running = asyncio.create_task(feed.run())
     await until(lambda: len(origin.resets) == 1)
-    (heard,) = origin.heard.values()
-    heard(b"", b"", b"", b'{"config": {"ack_policy": "explicit"}}')
+    origin.answer_reset(config={"ack_policy": "explicit"})
     error = feed.state().error
     assert error is not None and error["err_code"] == err_code
     await until(lambda: len(origin.resets) == 2)
