@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from streamlog.arrow.options.read_options import OptionNames
 from streamlog.arrow.options.subscription import StreamSubscription
@@ -11,6 +11,11 @@ from streamlog.errors import ConfigError, PartitionNotFound, StreamNotFound
 from streamlog.model import TopicPartition
 from streamlog.tier.manifest import TieredSegment
 from streamlog.tier.object_layout import PartitionPrefix
+
+PIECE_BYTES_LEAST: Final = 128 << 20
+PIECE_BYTES_MOST: Final = 512 << 20
+PIECES_LEAST: Final = 16
+"""So many tasks are there before one has more than the least."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,17 @@ class Listing:
         return chosen
 
 
+def piece_bytes(total_bytes: int, bytes_max: int | None, tasks_min: int) -> int:
+    """How large the pieces are that so many bytes are cut into: ``bytes_max`` or less, ``tasks_min`` pieces or more.
+
+    ``bytes_max`` None: a task costs about 60 ms of processors beside its reading, which counts where it reads
+    little; large ones leave processors without work. So there are some tasks before they are larger than the least.
+    """
+    if bytes_max is None:
+        bytes_max = min(max(PIECE_BYTES_LEAST, total_bytes // PIECES_LEAST), PIECE_BYTES_MOST)
+    return max(1, min(bytes_max, -(-total_bytes // tasks_min)))
+
+
 class Location(Protocol):
     """Asked each time: the answer may have changed."""
 
@@ -99,10 +115,10 @@ class Location(Protocol):
         """What each range takes, about."""
 
     def cut(
-        self, ranges: list[PartitionRange], bytes_max: int, tasks_min: int
+        self, ranges: list[PartitionRange], bytes_max: int | None, tasks_min: int
     ) -> list[PartitionRange]:
-        """Each range at batch boundaries in pieces of about ``bytes_max`` or less, ``tasks_min`` or
-        more of them in all; fewer where there are fewer batches. Empty ranges are left out.
+        """Each range at batch boundaries in pieces of about ``piece_bytes`` of all; fewer where there are fewer
+        batches. Empty ranges are left out.
         """
 
     def placed(self, ranges: Iterable[PartitionRange]) -> list[PartitionRange]:

@@ -11,7 +11,7 @@ def test_defaults() -> None:
     options = SourceOptions.parse({"path": "/data"})
     assert (options.starting, options.ending) == (EARLIEST, LATEST)
     assert options.subscription.names_nothing
-    assert options.task_bytes_max == 128 * 1024 * 1024
+    assert options.task_bytes_max is None
     assert options.fail_on_data_loss
     assert options.check_crc
     assert not options.include_headers

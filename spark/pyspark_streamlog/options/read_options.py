@@ -21,7 +21,6 @@ from streamlog.arrow.options.read_options import (
     FETCH_RETRIES,
     FETCH_RETRIES_MAX,
     FETCH_TIMEOUT_MS,
-    MIB,
     FetchOptions,
     OptionNames,
     Position,
@@ -65,7 +64,8 @@ class SourceOptions(ReadOptions):
 
     include_headers: bool
     tasks_min: int
-    task_bytes_max: int
+    task_bytes_max: int | None
+    """None: by how much there is to read."""
     filter_pushdown: bool = False
     limits: TriggerLimits = field(default_factory=TriggerLimits)
 
@@ -94,7 +94,7 @@ class SourceOptions(ReadOptions):
             late_start=_late_start(given),
             include_headers=includes_headers(options),
             tasks_min=given.integer("minPartitions", 1),
-            task_bytes_max=given.integer("maxBytesPerPartition", 128 * MIB),
+            task_bytes_max=given.optional_integer("maxBytesPerPartition"),
             fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
             check_crc=given.boolean("checkCrc", default=True),
             batch_rows=given.integer("batchRows", BATCH_ROWS),

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from streamlog.arrow.files.partition_folder import PartitionFiles
 from streamlog.arrow.files.segment_reader import SegmentFile
-from streamlog.arrow.location import PartitionRange
+from streamlog.arrow.location import PartitionRange, piece_bytes
 
 
 @dataclass(frozen=True)
@@ -30,24 +30,22 @@ def bytes_between(files: PartitionFiles, range_: PartitionRange) -> int:
 
 
 def cut(
-    ranges: Iterable[tuple[PartitionRange, PartitionFiles]], bytes_max: int, tasks_min: int
+    ranges: Iterable[tuple[PartitionRange, PartitionFiles]], bytes_max: int | None, tasks_min: int
 ) -> list[PartitionRange]:
-    """Each range, none of which is empty, in pieces of about ``bytes_max`` or less, ``tasks_min``
-    or more of them in all; fewer where there are fewer batches.
+    """Each range, none of which is empty, in pieces of about ``piece_bytes`` of all; fewer where there are fewer
+    batches.
     """
     stretches = [(range_, _stretches(files, range_)) for range_, files in ranges]
     total = sum(stretch.size for _, of_range in stretches for stretch in of_range)
-    piece_bytes = max(1, min(bytes_max, -(-total // tasks_min)))
-    return [
-        piece for range_, of_range in stretches for piece in _pieces(range_, of_range, piece_bytes)
-    ]
+    size = piece_bytes(total, bytes_max, tasks_min)
+    return [piece for range_, of_range in stretches for piece in _pieces(range_, of_range, size)]
 
 
 def _pieces(
-    range_: PartitionRange, stretches: list[_Stretch], piece_bytes: int
+    range_: PartitionRange, stretches: list[_Stretch], bytes_max: int
 ) -> list[PartitionRange]:
     size = sum(stretch.size for stretch in stretches)
-    count = max(1, -(-size // piece_bytes))
+    count = max(1, -(-size // bytes_max))
     cuts = [size * i // count for i in range(1, count)]
     bounds = {range_.start_offset, range_.end_offset}
     begin = 0  # of the stretch, counted in bytes of the range

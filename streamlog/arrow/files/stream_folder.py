@@ -159,7 +159,7 @@ class FolderLocation:
         )
 
     def cut(
-        self, ranges: list[PartitionRange], bytes_max: int, tasks_min: int
+        self, ranges: list[PartitionRange], bytes_max: int | None, tasks_min: int
     ) -> list[PartitionRange]:
         roots = self._found()
         wanted = [it for it in ranges if it.start_offset < it.end_offset]

@@ -6,7 +6,7 @@ from itertools import pairwise
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from streamlog.arrow.location import Bounds, Listing, PartitionRange
+from streamlog.arrow.location import Bounds, Listing, PartitionRange, piece_bytes
 from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.arrow.options.security_files import cluster_by
 from streamlog.arrow.options.subscription import StreamSubscription
@@ -114,14 +114,12 @@ class ClusterLocation:
         return self._patiently(lambda: self._cluster.operate(MANIFESTS, {"name": stream}))
 
     def cut(
-        self, ranges: list[PartitionRange], bytes_max: int, tasks_min: int
+        self, ranges: list[PartitionRange], bytes_max: int | None, tasks_min: int
     ) -> list[PartitionRange]:
         ranges = [it for it in ranges if it.start_offset < it.end_offset]
         sizes = self.bytes_between(ranges)
-        piece_bytes = max(1, min(bytes_max, -(-sum(sizes.values()) // tasks_min)))
-        return [
-            piece for it in ranges for piece in self.pieces(it, -(-sizes[it.name] // piece_bytes))
-        ]
+        size = piece_bytes(sum(sizes.values()), bytes_max, tasks_min)
+        return [piece for it in ranges for piece in self.pieces(it, -(-sizes[it.name] // size))]
 
     def pieces(self, range_: PartitionRange, count: int) -> Iterable[PartitionRange]:
         """About ``count`` of a range, at batch boundaries."""

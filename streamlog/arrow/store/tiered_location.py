@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from streamlog.arrow.files.segment_reader import SegmentFile
-from streamlog.arrow.location import Bounds, Listing, PartitionRange, StoredSegments
+from streamlog.arrow.location import Bounds, Listing, PartitionRange, StoredSegments, piece_bytes
 from streamlog.arrow.options.encryption_keys import Openers
 from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.arrow.options.subscription import StreamSubscription
@@ -95,21 +95,21 @@ class TieredLocation:
         return {it.name: stored_ranges.stored_bytes(it) + rest[it.name] for it in ranges}
 
     def cut(
-        self, ranges: list[PartitionRange], bytes_max: int, tasks_min: int
+        self, ranges: list[PartitionRange], bytes_max: int | None, tasks_min: int
     ) -> list[PartitionRange]:
         ranges = self.placed(it for it in ranges if it.start_offset < it.end_offset)
         rest = self._rest_bytes(ranges)
         total = sum(map(stored_ranges.stored_bytes, ranges)) + sum(rest.values())
-        piece_bytes = max(1, min(bytes_max, -(-total // tasks_min)))
+        size = piece_bytes(total, bytes_max, tasks_min)
         pieces: list[PartitionRange] = []
         for it in ranges:
             middle = stored_ranges.stored_end(it)
             if it.start_offset < middle:
                 stored = replace(it, end_offset=middle)
-                pieces += stored_ranges.cut(stored, piece_bytes, self._batch_ends_of(stored))
+                pieces += stored_ranges.cut(stored, size, self._batch_ends_of(stored))
             if middle < it.end_offset:
                 tail = replace(it, start_offset=middle, stored=None)
-                pieces += self._cluster.pieces(tail, -(-rest[it.name] // piece_bytes))
+                pieces += self._cluster.pieces(tail, -(-rest[it.name] // size))
         return pieces
 
     def placed(self, ranges: Iterable[PartitionRange]) -> list[PartitionRange]:

@@ -23,7 +23,7 @@ from streamlog.cli.options.options import SERVERS, Servers
 from streamlog.cli.output import progress_bar, say
 from streamlog.config.units import size_bytes
 from streamlog.errors import ConfigError
-from streamlog.lake.job import JobOptions, LakeJob, TableCommit, run_without_spark
+from streamlog.lake.job import TASK_BYTES, JobOptions, LakeJob, TableCommit, run_without_spark
 from streamlog.lake.lag import Lag, LagCollector, serve_metrics
 from streamlog.lake.maintain import Upkeep
 from streamlog.lake.upkeep_thread import UpkeepPlan, UpkeepThread
@@ -303,9 +303,8 @@ def _options(
             remedy = "name them: --source-option security.passwordFile=... (docs/spark.md)"
             raise ConfigError("--engine", problem, remedy)
         read = replace(read, security=security)
-    return JobOptions(
-        stream, read, commit_bytes=commit_bytes, task_bytes=read.task_bytes_max, **others
-    )
+    task_bytes = read.task_bytes_max or TASK_BYTES
+    return JobOptions(stream, read, commit_bytes=commit_bytes, task_bytes=task_bytes, **others)
 
 
 def _check_spark() -> None:
