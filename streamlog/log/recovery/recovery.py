@@ -722,6 +722,8 @@ class Recovery:
         for segment in segments:
             self._pool.discard(*segment.paths)
             self._segments.remove(segment)
+            if segment in self._unsynced:
+                self._unsynced.remove(segment)
             self.report.removed.append(segment_stem(segment.base_offset) + LOG_SUFFIX)
 
 

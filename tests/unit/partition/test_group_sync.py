@@ -157,6 +157,27 @@ def test_logs_of_a_killed_process_are_synced_together_when_they_are_opened(works
     assert [log.epochs.latest for log in again] == [5] * LOGS
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_a_log_that_ends_before_its_start_is_opened_with_others(works: bool) -> None:
+    """A purge was durable; what it let be was not synced yet when the power went. So nothing is left to be synced."""
+    disk = SimDisk()
+    grown(disk)
+    disk.crash()
+    syncs, files = DeferredSyncs(), FilePool(disk, 64)
+    for number in range(LOGS):
+        log = PartitionLog.open(
+            Path(folder(number)),
+            LogSettings(),
+            disk=disk,
+            files=files,
+            log_start_offset=20,
+            power_lost=True,
+            syncs=syncs,
+        )
+        assert (log.log_start_offset, log.log_end_offset) == (20, 20)
+    assert not syncs.run(disk, files, lambda: Shared(disk, works).sync())
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_start_is_killed_or_loses_power_before_its_shared_sync(seed: int) -> None:
     """What was synced before is there at the next one."""
