@@ -409,6 +409,9 @@ class SimDisk:
     def content(self, path: str) -> bytes:
         return bytes(self._find(path).live)
 
+    def inode(self, path: str) -> Inode:
+        return self._find(path)
+
     def replace(self, path: str, data: bytes) -> None:
         """Put other bytes there, durably, behind everybody's back."""
         if not self.has_file(path):
