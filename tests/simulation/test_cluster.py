@@ -64,10 +64,10 @@ from tests.simulation.seeds import LONG_BUDGET, Budget, Make, Player, chosen, sh
 SEEDS = range(30)
 SHARE = 10
 """Seeds of one test, for several workers to share."""
-SHARE_BUDGET = Budget(seeds_min=2, cpu_s=5)
+SHARE_BUDGET = Budget(seeds_min=2, cpu_s=3)
 CRUEL_SEEDS = range(10)
-CRUEL_BUDGET = Budget(seeds_min=2, cpu_s=5)
-SWARM_BUDGET = Budget(seeds_min=2, cpu_s=3)
+CRUEL_BUDGET = Budget(seeds_min=2, cpu_s=3)
+SWARM_BUDGET = Budget(seeds_min=1, cpu_s=2)
 SWARMS = [
     pytest.param(SwarmWorld, range(10), id="all"),
     pytest.param(RecreatedWorld, range(8), id="streams-created-anew"),
