@@ -75,6 +75,17 @@ def pytest_configure() -> None:
     _heed_signals()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests, which stay until the end, are not gone through for garbage again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def _check_extensions() -> None:
     """With stale extensions the tests would say nothing about these sources."""
     try:

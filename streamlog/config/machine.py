@@ -106,7 +106,12 @@ def check_folders(settings: Settings) -> None:
     """
     node, data_dir = settings.node, settings.node.data_dir
     others = range(node.id + 1, node.id + node.processes)
-    for folder in sorted(data_dir.glob("node-*"), key=lambda it: (len(it.name), it.name)):
+    try:
+        folders = sorted(data_dir.glob("node-*"), key=lambda it: (len(it.name), it.name))
+    except OSError as error:  # a name that is too long for the file system
+        problem = f"cannot be looked into: {error.strerror}"
+        raise ConfigError("node.data_dir", problem, "name another folder") from error
+    for folder in folders:
         match = _FOLDER.fullmatch(folder.name)
         if match is None or int(match[1]) in others or not _is_there(folder / NODE_FILE):
             continue

@@ -249,7 +249,7 @@ class EncryptedCompactionMachine(CompactionMachine):
         (self.follower if of_follower else self.leader).encrypt(encrypts)
 
 
-for machine, examples in ((CompactionMachine, 120), (EncryptedCompactionMachine, 60)):
+for machine, examples in ((CompactionMachine, 80), (EncryptedCompactionMachine, 40)):
     machine.TestCase.settings = settings(
         max_examples=examples,
         stateful_step_count=50,

@@ -65,6 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(files())
+@example({"node": {"data_dir": "x" * 5000, "id": 1}})
 @example({"node": {"data_dir": "data", "id": 1}, "kafka": {"host": "."}})
 @example({"node": {"data_dir": "data"}, "sasl": {"bootstrap_file": "a\x00b"}})
 @example({"node": {"data_dir": "data"}, "encryption": {"keys": {"a": "file:\x00"}}})

@@ -26,7 +26,7 @@ from streamlog.jetstream.consumers.consumer import (
 from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
 from tests.message_runs import run_of
 
-EXAMPLES = 300
+EXAMPLES = 150
 STEPS = 60
 PARTITIONS = 2
 STEPS_MAX = 2_000

@@ -357,7 +357,9 @@ class DeliveryMachine(RuleBasedStateMachine):
 
 
 TestDelivery = DeliveryMachine.TestCase
-TestDelivery.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
+TestDelivery.settings = settings(
+    max_examples=EXAMPLES // 2, stateful_step_count=STEPS, deadline=None
+)
 
 
 @st.composite

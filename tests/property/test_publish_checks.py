@@ -205,7 +205,7 @@ class Story(Way):
         )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(stream_settings, steps)
 def test_checked_messages_are_judged_as_others(
     stream: dict[str, Any], todo: list[tuple[Any, ...]]

@@ -156,7 +156,7 @@ class RouterAgainstOracle(RuleBasedStateMachine):
 
 
 TestRouterAgainstOracle = RouterAgainstOracle.TestCase
-TestRouterAgainstOracle.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestRouterAgainstOracle.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
 
 
 @given(patterns, st.lists(patterns, max_size=5), subjects, st.lists(subjects, max_size=3))

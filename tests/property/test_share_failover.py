@@ -206,4 +206,4 @@ class ShareFailoverStory(RuleBasedStateMachine):
 
 
 TestShareFailover = ShareFailoverStory.TestCase
-TestShareFailover.settings = settings(stateful_step_count=40, max_examples=400, deadline=None)
+TestShareFailover.settings = settings(stateful_step_count=40, max_examples=200, deadline=None)

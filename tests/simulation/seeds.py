@@ -4,13 +4,15 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pytest
 
 from tests.simulation.cluster.loop import graveyard
+from tests.simulation.events import Events, OutOfTime
 
 STORY_LINES_MAX = 200
 
@@ -27,7 +29,25 @@ class World(Protocol):
     def run(self) -> None: ...
 
 
+class TimedWorld(World, Protocol):
+    """Its time is that of its events."""
+
+    @property
+    def events(self) -> Events: ...
+
+
 Make = Callable[[int], World]
+MakeTimed = Callable[[int], TimedWorld]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Of a story in a ``TimedWorld``."""
+
+    problem: str
+    """What went wrong, with the story that led to it; nothing if nothing did."""
+    time_us: int
+    """When it ended."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +110,41 @@ class Player:
 
     def problem(self, make: Make, seed: int) -> str:
         """What went wrong, with the story that led to it; nothing if nothing did."""
-        count = self.counts.setdefault(getattr(make, "__name__", ""), Count())
-        started = time.process_time()
-        with graveyard():
-            problem, events = _played(make, seed)
-        count.seeds += 1
-        count.events += events
-        count.cpu_s += time.process_time() - started
+        with self._counted(make), graveyard():
+            return self._problem(make, make(seed), seed)
+
+    def ending(self, make: MakeTimed, seed: int, until_us: int | None = None) -> Ending:
+        """The same of a story that goes no further than ``until_us``."""
+        with self._counted(make), graveyard():
+            world = make(seed)
+            world.events.until_us = until_us
+            problem = self._problem(make, world, seed)
+            ending = Ending(problem, world.events.now_us)
+            del world
+        return ending
+
+    def _problem(self, make: Make, world: World, seed: int) -> str:
+        problem = ""
+        try:
+            world.run()
+        except OutOfTime:
+            pass
+        except Exception as error:
+            story = "\n".join(world.story[-STORY_LINES_MAX:])
+            problem = f"seed {seed}: {type(error).__name__}: {error}\n{story}"
+        self._count(make).events += world.events_run
         return problem
+
+    @contextmanager
+    def _counted(self, make: Make) -> Iterator[None]:
+        started = time.process_time()
+        yield
+        count = self._count(make)
+        count.seeds += 1
+        count.cpu_s += time.process_time() - started
+
+    def _count(self, make: Make) -> Count:
+        return self.counts.setdefault(getattr(make, "__name__", ""), Count())
 
 
 def _how_to_repeat(seed: int) -> str:
@@ -137,13 +184,3 @@ def told(make: Make, seed: int) -> tuple[list[str], int]:
         story, events = world.story, world.events_run
         del world
     return story, events
-
-
-def _played(make: Make, seed: int) -> tuple[str, int]:
-    world = make(seed)
-    try:
-        world.run()
-    except Exception as error:
-        story = "\n".join(world.story[-STORY_LINES_MAX:])
-        return f"seed {seed}: {type(error).__name__}: {error}\n{story}", world.events_run
-    return "", world.events_run

@@ -64,56 +64,57 @@ from tests.simulation.seeds import LONG_BUDGET, Budget, Make, Player, chosen, sh
 SEEDS = range(30)
 SHARE = 10
 """Seeds of one test, for several workers to share."""
-SHARE_BUDGET = Budget(seeds_min=2, cpu_s=5)
+SHARE_BUDGET = Budget(seeds_min=2, cpu_s=3)
 CRUEL_SEEDS = range(10)
-CRUEL_BUDGET = Budget(seeds_min=2, cpu_s=5)
-SWARM_BUDGET = Budget(seeds_min=2, cpu_s=3)
+CRUEL_BUDGET = Budget(seeds_min=2, cpu_s=3)
+SWARM_BUDGET = Budget(seeds_min=1, cpu_s=1.5)
 SWARMS = [
     pytest.param(SwarmWorld, range(10), id="all"),
     pytest.param(RecreatedWorld, range(8), id="streams-created-anew"),
-    pytest.param(NamesakesOfKilled, range(4), id="namesakes-of-killed"),
-    pytest.param(ControllersForget, range(4), id="controllers-forget"),
-    pytest.param(FencedComeBack, range(4), id="fenced-come-back"),
-    pytest.param(OperationsWorld, range(4), id="operations"),
+    pytest.param(NamesakesOfKilled, range(3, 7), id="namesakes-of-killed"),
+    pytest.param(ControllersForget, range(3, 7), id="controllers-forget"),
+    pytest.param(FencedComeBack, range(3, 7), id="fenced-come-back"),
+    pytest.param(OperationsWorld, range(3, 7), id="operations"),
     pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
-    pytest.param(PurgesWorld, range(6), id="records-purged"),
-    pytest.param(LimitsWorld, range(4), id="limits-of-messages"),
-    pytest.param(DamageWorld, range(5), id="files-lost"),
-    pytest.param(FilesLostInUse, range(4), id="files-lost-in-use"),
-    pytest.param(FilesLostWhileJoining, range(4), id="files-lost-while-joining"),
-    pytest.param(AlternatingWorld, range(4), id="leaders-alternate"),
-    pytest.param(NatsHangs, range(3), id="nats-hangs"),
-    pytest.param(PortsWorld, range(6), id="ports-and-links"),
-    pytest.param(LinksAlone, range(4), id="links-alone"),
-    pytest.param(CopiesComeLate, range(4), id="copies-come-late"),
-    pytest.param(CopiesComeLateOverLinks, range(4), id="copies-come-late-over-links"),
-    pytest.param(LeadersForAMoment, range(3), id="leaders-for-a-moment"),
-    pytest.param(ReplicasReturnSoon, range(3), id="replicas-return-soon"),
-    pytest.param(JoinersLosePower, range(3), id="joiners-lose-power"),
-    pytest.param(DeposedLeadersSend, range(3), id="deposed-leaders-send"),
-    pytest.param(OlderCopiesReturn, range(4), id="older-copies-return"),
-    pytest.param(FastBatchesWorld, range(6), id="fast-batches"),
-    pytest.param(FastRepetitionsWait, range(4), id="repetitions-of-fast-batches-wait"),
+    pytest.param(PurgesWorld, range(3, 9), id="records-purged"),
+    pytest.param(LimitsWorld, range(3, 7), id="limits-of-messages"),
+    pytest.param(DamageWorld, range(3, 8), id="files-lost"),
+    pytest.param(FilesLostInUse, range(3, 7), id="files-lost-in-use"),
+    pytest.param(FilesLostWhileJoining, range(3, 7), id="files-lost-while-joining"),
+    pytest.param(AlternatingWorld, range(3, 7), id="leaders-alternate"),
+    pytest.param(NatsHangs, range(3, 6), id="nats-hangs"),
+    pytest.param(PortsWorld, range(3, 9), id="ports-and-links"),
+    pytest.param(LinksAlone, range(3, 7), id="links-alone"),
+    pytest.param(CopiesComeLate, range(3, 7), id="copies-come-late"),
+    pytest.param(CopiesComeLateOverLinks, range(3, 7), id="copies-come-late-over-links"),
+    pytest.param(LeadersForAMoment, range(3, 6), id="leaders-for-a-moment"),
+    pytest.param(ReplicasReturnSoon, range(3, 6), id="replicas-return-soon"),
+    pytest.param(JoinersLosePower, range(3, 6), id="joiners-lose-power"),
+    pytest.param(DeposedLeadersSend, range(3, 6), id="deposed-leaders-send"),
+    pytest.param(OlderCopiesReturn, range(3, 7), id="older-copies-return"),
+    pytest.param(FastBatchesWorld, range(3, 9), id="fast-batches"),
+    pytest.param(FastRepetitionsWait, range(3, 7), id="repetitions-of-fast-batches-wait"),
     pytest.param(SchedulesWorld, range(3, 4), id="schedules"),
-    pytest.param(FiringLeadersEnd, range(2), id="leaders-end-that-fire"),
-    pytest.param(FiredMessagesGo, range(2), id="fired-messages-go"),
-    pytest.param(RollupsAreRepeated, range(2), id="rollups-are-repeated"),
+    pytest.param(FiringLeadersEnd, range(3, 5), id="leaders-end-that-fire"),
+    pytest.param(FiredMessagesGo, range(3, 5), id="fired-messages-go"),
+    pytest.param(RollupsAreRepeated, range(3, 5), id="rollups-are-repeated"),
     pytest.param(SourcesWorld, range(3, 5), id="sources-and-mirrors"),
-    pytest.param(FedLeadersEnd, range(4), id="leaders-end-that-take-from-others"),
-    pytest.param(FeedsRestart, range(4), id="feeds-restart"),
-    pytest.param(TransactionsWorld, range(4), id="transactions"),
-    pytest.param(ZombiesReturn, range(2), id="zombies-return"),
-    pytest.param(MarkersAreCut, range(2), id="markers-are-cut"),
-    pytest.param(CoordinatorsEnd, range(2), id="transaction-coordinators-end"),
-    pytest.param(ConsumerGroupsWorld, range(4), id="consumer-groups"),
-    pytest.param(GroupCoordinatorsEnd, range(3), id="group-coordinators-end"),
-    pytest.param(ShareGroupsWorld, range(4), id="share-groups"),
-    pytest.param(ShareLeadersEnd, range(3), id="share-coordinators-end"),
-    pytest.param(ShareLeadersLate, range(3), id="share-leaders-late"),
-    pytest.param(TieredWorld, range(6), id="tiered-streams"),
-    pytest.param(TieredLeadersEnd, range(6), id="leaders-end-that-copy-segments"),
-    pytest.param(UncleanTieredLeaders, range(6), id="unclean-leaders-behind-the-store"),
+    pytest.param(FedLeadersEnd, range(3, 7), id="leaders-end-that-take-from-others"),
+    pytest.param(FeedsRestart, range(3, 7), id="feeds-restart"),
+    pytest.param(TransactionsWorld, range(3, 7), id="transactions"),
+    pytest.param(ZombiesReturn, range(3, 5), id="zombies-return"),
+    pytest.param(MarkersAreCut, range(3, 5), id="markers-are-cut"),
+    pytest.param(CoordinatorsEnd, range(3, 5), id="transaction-coordinators-end"),
+    pytest.param(ConsumerGroupsWorld, range(3, 7), id="consumer-groups"),
+    pytest.param(GroupCoordinatorsEnd, range(3, 6), id="group-coordinators-end"),
+    pytest.param(ShareGroupsWorld, range(3, 7), id="share-groups"),
+    pytest.param(ShareLeadersEnd, range(3, 6), id="share-coordinators-end"),
+    pytest.param(ShareLeadersLate, range(3, 6), id="share-leaders-late"),
+    pytest.param(TieredWorld, range(3, 9), id="tiered-streams"),
+    pytest.param(TieredLeadersEnd, range(3, 9), id="leaders-end-that-copy-segments"),
+    pytest.param(UncleanTieredLeaders, range(3, 9), id="unclean-leaders-behind-the-store"),
 ]
+"""From the third seed on most are short stories of three nodes. Longer ones, of more nodes, are slow tests."""
 
 
 TELL = """
@@ -164,11 +165,11 @@ def test_what_is_acknowledged_is_kept_where_followers_lag_for_long(player: Playe
 
 @pytest.mark.parametrize("world", [ClusterWorld, SwarmWorld, PortsWorld, TransactionsWorld])
 def test_a_seed_tells_the_same_story_twice(world: Make) -> None:
-    assert told(world, 7) == told(world, 7)
+    assert told(world, 4) == told(world, 4)
 
 
 def test_a_story_knows_nothing_of_the_one_before() -> None:
-    told(VotersRestart, 3)
+    told(VotersRestart, 2)
     assert Host.latest is not None, "else there is nothing to be forgotten"
     told(PortsWorld, 0)
 

@@ -10,9 +10,9 @@ from tests.simulation.world import World
 SEEDS = range(300)
 ASKING_SEEDS = range(100)
 FAST_SEEDS = range(100)
-BUDGET = Budget(seeds_min=100, cpu_s=5)
-ASKING_BUDGET = Budget(seeds_min=30, cpu_s=5)
-FAST_BUDGET = Budget(seeds_min=30, cpu_s=5)
+BUDGET = Budget(seeds_min=50, cpu_s=3)
+ASKING_BUDGET = Budget(seeds_min=20, cpu_s=3)
+FAST_BUDGET = Budget(seeds_min=20, cpu_s=3)
 
 
 def test_promises_hold(player: Player) -> None:

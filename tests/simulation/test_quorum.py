@@ -14,8 +14,8 @@ from tests.simulation.seeds import LONG_BUDGET, Budget, Player, chosen, shares, 
 SEEDS = range(300)
 SHARE = 50
 """Seeds of one test, for several workers to share."""
-SHARE_BUDGET = Budget(seeds_min=20, cpu_s=4)
-CRUEL_BUDGET = Budget(seeds_min=4, cpu_s=4)
+SHARE_BUDGET = Budget(seeds_min=10, cpu_s=2)
+CRUEL_BUDGET = Budget(seeds_min=4, cpu_s=2)
 CRUEL = [
     (LeadersDie, range(50)),
     (VotersRestart, range(8)),

@@ -29,15 +29,18 @@ Callback = Callable[..., object]
 def graveyard() -> Iterator[None]:
     """At the end of it, the tasks of all processes that were killed are let go in silence.
 
-    What was there before is not gone through for it, again and again.
+    What was there before is not gone through for it, again and again. What is frozen by then, as the
+    tests' own things are, stays so.
     """
-    gc.collect(0)
+    was_frozen = gc.get_freeze_count() > 0
+    gc.collect(2 if was_frozen else 0)
     gc.freeze()
     try:
         yield
     finally:
         let_go()
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()
 
 
 def let_go() -> None:

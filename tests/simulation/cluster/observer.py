@@ -151,12 +151,13 @@ class Observer:
 
     def all_even(self, nodes: Iterable[ClusterNode]) -> bool:
         """All replicas of a partition end, and are committed, at the same offset."""
-        ends: dict[TopicPartition, set[int]] = {}
+        ends: dict[TopicPartition, int] = {}
         for node in nodes:
             for partition in node.registry.partitions():
-                found = ends.setdefault(partition.tp, set())
-                found |= {partition.log_end_offset, partition.high_watermark}
-        return all(len(found) == 1 for found in ends.values())
+                end = partition.log_end_offset
+                if ends.setdefault(partition.tp, end) != end or partition.high_watermark != end:
+                    return False
+        return True
 
     def _look_at_quorum(self, life: _Life) -> None:
         raft, host = life.node.replica.raft, life.node.host

@@ -1,4 +1,4 @@
-"""Every test of the server runs on both event loops; only one of them has a sendfile."""
+"""The tests of what reads and writes sockets run on both event loops; only one of them has a sendfile."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,7 +15,11 @@ from tests.unit.kafka.wait_timer import WaitTimer
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    """What handles a request runs on that of a node: it knows nothing of sockets."""
+    loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    if "handlers" in item.path.parts:
+        del loops["asyncio"]
+    return loops
 
 
 @pytest.fixture

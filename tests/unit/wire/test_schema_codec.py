@@ -31,18 +31,22 @@ from tools import kafka_schemas
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 SCHEMAS = [
-    pytest.param(
-        [load(api.key, version) for version in range(api.version_min, api.version_max + 1)],
-        id=f"{api.name}-{load.__name__.split('_')[1]}",
-    )
+    pytest.param((api, load), id=f"{api.name}-{load.__name__.split('_')[1]}")
     for api in APIS.values()
     if api.key not in {PRODUCE, FETCH}
     for load in (load_request_schema, load_response_schema)
 ]
-"""Of each API's requests and responses, in all versions that are spoken."""
+"""Each API's requests and responses."""
 SALTS = range(5)
 
-every_schema = pytest.mark.parametrize("versions", SCHEMAS)
+every_schema = pytest.mark.parametrize("versions", SCHEMAS, indirect=True)
+
+
+@pytest.fixture
+def versions(request: pytest.FixtureRequest) -> list[type[Any]]:
+    """All that are spoken. They are loaded for the test, for it takes seconds to load those of all."""
+    api, load = request.param
+    return [load(api.key, version) for version in range(api.version_min, api.version_max + 1)]
 
 
 def plain(value: Any) -> Any:
