@@ -4,7 +4,6 @@ A format decodes a value into a row (a dict) or raises; JSON has a faster way fo
 agrees with the slower one on what fits.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,11 +25,12 @@ if TYPE_CHECKING:
 BESIDE: Final = tuple(name for name in OPAQUE if name != "value")
 """Of the record, beside the schema's columns."""
 REASON_CHARS_MAX: Final = 500
-CHUNK_ROWS: Final = 4_096
-"""Decoded at once, where the format has a faster way. A chunk with a record that does not fit is halved, again and
-again."""
-SLOW_ROWS: Final = 64
-"""So many or fewer are not halved any more: they go the slower way, one by one."""
+CHUNK_ROWS: Final = 512
+"""Decoded at once, where the format has a faster way. A chunk with a record that does not fit goes the slower way, one
+by one: larger chunks are hardly faster, and more of the others would go along.
+"""
+ODD_MISFITS: Final = 2
+"""After a chunk with so many that do not fit, the next has probably one, too: the faster way is not tried."""
 
 
 @dataclass(frozen=True)
@@ -57,29 +57,28 @@ class SchemaColumns:
         import pyarrow as pa
 
         good, bad = [], []
+        is_odd = not self.values.decodes_batches
         for start in range(0, records.num_rows, CHUNK_ROWS):
-            for rows, misfits in self._rows_of(records.slice(start, CHUNK_ROWS)):
-                good.append(rows)
-                bad += [] if misfits is None else [misfits]
+            chunk = records.slice(start, CHUNK_ROWS)
+            decoded = None if is_odd else self._all_of(chunk)
+            if decoded is not None:
+                good.append(decoded)
+                continue
+            rows, misfits = self._one_by_one(chunk)
+            good.append(rows)
+            bad += [] if misfits is None else [misfits]
+            if self.values.decodes_batches:
+                is_odd = misfits is not None and misfits.num_rows >= ODD_MISFITS
         rows = pa.Table.from_batches(good, self.schema()).combine_chunks().to_batches()
         empty = pa.RecordBatch.from_pylist([], self.schema())
         dead = pa.Table.from_batches(bad, dead_letter_schema()).combine_chunks().to_batches()
         return rows[0] if rows else empty, dead[0] if dead else None
 
-    def _rows_of(
-        self, records: "pa.RecordBatch"
-    ) -> "Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]":
-        values, count = records.column("value"), records.num_rows
-        decoded = None
-        if self.values.decodes_batches and not values.null_count:
-            decoded = self.values.decode_all(values)
-        if decoded is not None:
-            yield self._beside(records, decoded), None
-        elif self.values.decodes_batches and count > SLOW_ROWS:
-            yield from self._rows_of(records.slice(0, count // 2))
-            yield from self._rows_of(records.slice(count // 2))
-        else:
-            yield self._one_by_one(records)
+    def _all_of(self, records: "pa.RecordBatch") -> "pa.RecordBatch | None":
+        """By the format's faster way. None: there is one that does not fit, or that only the slower way can tell."""
+        values = records.column("value")
+        decoded = None if values.null_count else self.values.decode_all(values)
+        return None if decoded is None else self._beside(records, decoded)
 
     def _one_by_one(
         self, records: "pa.RecordBatch"

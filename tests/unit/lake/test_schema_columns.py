@@ -1,6 +1,7 @@
 """Values that do not fit are found without the others going the slower way."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from streamlog.errors import ConfigError
 from streamlog.lake.columns import schema_columns
 from streamlog.lake.columns.json_values import JsonValues
-from streamlog.lake.columns.schema_columns import SLOW_ROWS, SchemaColumns
+from streamlog.lake.columns.schema_columns import SchemaColumns
 from streamlog.lake.columns.table_columns import record_schema
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
@@ -42,25 +43,37 @@ def columns() -> SchemaColumns:
     return SchemaColumns(JsonValues.parse(json.dumps(SCHEMA).encode()))
 
 
-@pytest.mark.parametrize("odd", [[], [0], [4_999], [17, 18, 2_500], range(0, 5_000, 7)])
-def test_the_others_go_the_faster_way(odd: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("odd", "slow_chunks"),
+    [([], 0), ([0], 1), ([4_999], 1), ([17, 18, 2_500], 3), (range(0, 5_000, 7), 10)],
+)
+def test_chunks_without_an_odd_record_go_the_faster_way(
+    odd: Sequence[int], slow_chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a chunk with two odd records, the next goes the slower way at once."""
     values: list[bytes | None] = [b'{"id":%d}' % number for number in range(5_000)]
     for number in odd:
         values[number] = b'{"id":-1}'
-    slow = 0
-    one_by_one = SchemaColumns._one_by_one
+    slow = fast = 0
+    one_by_one, decode_all = SchemaColumns._one_by_one, JsonValues.decode_all
 
     def counted(self: SchemaColumns, batch: Any) -> Any:
         nonlocal slow
-        slow += batch.num_rows
+        slow += 1
         return one_by_one(self, batch)
 
+    def counted_all(self: JsonValues, values: Any) -> Any:
+        nonlocal fast
+        fast += 1
+        return decode_all(self, values)
+
     monkeypatch.setattr(SchemaColumns, "_one_by_one", counted)
+    monkeypatch.setattr(JsonValues, "decode_all", counted_all)
     good, bad = columns().rows_of(records(values))
-    odd = list(odd)
     assert good.column("id").to_pylist() == [it for it in range(5_000) if it not in set(odd)]
-    assert ([] if bad is None else bad.column("offset").to_pylist()) == odd
-    assert slow <= len(odd) * SLOW_ROWS
+    assert ([] if bad is None else bad.column("offset").to_pylist()) == list(odd)
+    assert slow == slow_chunks
+    assert fast == (1 if len(odd) > 10 else 10 if len(odd) < 2 else 9)
 
 
 @pytest.mark.parametrize(
