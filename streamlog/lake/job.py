@@ -113,6 +113,7 @@ class LakeJob:
         columns = columns_by(self._setting) if options.columns is None else options.columns
         self._table = LakeTable.at(options.table, patience_s=options.patience_s)
         self._dead = LakeTable.at(options.table.dead_letters, patience_s=options.patience_s)
+        columns = columns.of_table(self._table.column_names())
         self._table.ensure(
             columns.schema(),
             time_column=columns.time_column,

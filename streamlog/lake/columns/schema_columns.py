@@ -4,7 +4,8 @@ A format decodes a value into a row (a dict) or raises; JSON has a faster way fo
 agrees with the slower one on what fits.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.errors import ConfigError
@@ -35,22 +36,37 @@ ODD_MISFITS: Final = 2
 
 @dataclass(frozen=True)
 class SchemaColumns:
-    """The schema's columns, and the record's with ``_`` before their names."""
+    """The schema's columns, and the record's."""
 
     values: ValueFormat
-    time_column: str = "_timestamp"
+    began_opaque: bool = False
+    """The table's first rows are without a schema. The record's columns have the same names in all rows then, and
+    ``value`` is null where the schema's columns say what it is.
+    """
     has_dead_letters: bool = True
+
+    @property
+    def time_column(self) -> str:
+        return "timestamp" if self.began_opaque else "_timestamp"
+
+    def of_table(self, names: Collection[str]) -> "SchemaColumns":
+        began_opaque = "offset" in names and "_offset" not in names
+        return replace(self, began_opaque=began_opaque)
 
     def schema(self) -> "pa.Schema":
         import pyarrow as pa
 
-        beside = [record_schema().field(name).with_name(f"_{name}") for name in BESIDE]
+        if self.began_opaque:
+            beside = list(record_schema())
+        else:
+            beside = [record_schema().field(name).with_name(f"_{name}") for name in BESIDE]
         fields = list(self.values.schema())
         taken = {it.name for it in beside}
         for it in fields:
             if it.name in taken:
                 problem = f"the field {it.name} has the name of a column of records"
-                raise ConfigError("--schema", problem, "rename it")
+                remedy = "write into another table" if self.began_opaque else "rename it"
+                raise ConfigError("--schema", problem, remedy)
         return pa.schema([*beside, *(it.with_nullable(True) for it in fields)])
 
     def rows_of(self, records: "pa.RecordBatch") -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
@@ -117,7 +133,15 @@ class SchemaColumns:
     def _beside(self, records: "pa.RecordBatch", decoded: "pa.RecordBatch") -> "pa.RecordBatch":
         import pyarrow as pa
 
-        columns = [records.column(name) for name in BESIDE] + list(decoded.columns)
+        if self.began_opaque:
+            index = records.schema.get_field_index("value")
+            records = records.set_column(
+                index, records.schema.field(index), pa.nulls(records.num_rows, pa.binary())
+            )
+            beside = list(records.columns)
+        else:
+            beside = [records.column(name) for name in BESIDE]
+        columns = [*beside, *decoded.columns]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema())
 
 

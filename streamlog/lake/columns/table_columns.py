@@ -1,8 +1,10 @@
 """Columns without a schema: a record's own. And what all kinds of columns have to do.
 
-Columns by a schema are the schema's, and those of the record beside them, each with ``_`` before its name.
+Columns by a schema are the schema's, and those of the record beside them, each with ``_`` before its name, or without
+it in a table that began without a schema.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,6 +28,9 @@ class TableColumns(Protocol):
     @property
     def has_dead_letters(self) -> bool: ...
 
+    def of_table(self, names: Collection[str]) -> "TableColumns":
+        """As they are in a table with these columns; with none it is yet to be made."""
+
     def schema(self) -> "pa.Schema":
         """Of the table."""
 
@@ -39,6 +44,9 @@ class OpaqueColumns:
 
     time_column: str = "timestamp"
     has_dead_letters: bool = False
+
+    def of_table(self, names: Collection[str]) -> "OpaqueColumns":
+        return self
 
     def schema(self) -> "pa.Schema":
         return record_schema()
