@@ -92,7 +92,7 @@ def union(
     """All records of a stream, those of the table first, as a ``pyarrow.RecordBatchReader``.
 
     ``schema``: as of ``streamlog lake run --schema``, if the table's columns are by one that is not the stream's
-    setting. Others as of
+    setting; ``none``: without the schema's columns, of a table that began without one. Others as of
     ``streamlog.arrow.read``, and of ``streamlog.lake.TableName``. Raises ConfigError, PositionError if the table is of
     another stream, and RecordsGone if the log has lost records that the table does not have.
     """
