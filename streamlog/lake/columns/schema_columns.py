@@ -1,10 +1,10 @@
 """Columns by a schema: values that fit it are rows, others are dead letters with a reason.
 
-A format decodes a value into a row (a dict) or raises; JSON has a faster way for batches without an odd record, which
-agrees with the slower one on what fits.
+A format decodes each value into a row (a dict) or an error; JSON has a faster way for batches without an odd record,
+which agrees with the slower one on what fits.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ from streamlog.lake.columns.table_columns import (
     dead_letter_schema,
     record_schema,
 )
-from streamlog.lake.columns.value_format import Misfit, ValueFormat
+from streamlog.lake.columns.value_format import Decoder, ValueFormat
 from streamlog.record.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 BESIDE: Final = tuple(name for name in OPAQUE if name != "value")
 """Of the record, beside the schema's columns."""
 REASON_CHARS_MAX: Final = 500
-CHUNK_ROWS: Final = 512
-"""Decoded at once, where the format has a faster way. A chunk with a record that does not fit goes the slower way, one
-by one: larger chunks are hardly faster, and more of the others would go along.
+CHUNK_ROWS: Final = 4_096
+"""Decoded at once, where the format has a faster way and all of them fit."""
+PIECE_ROWS: Final = 512
+"""Of a chunk with a record that does not fit: a piece with one goes the slower way, one by one. Smaller ones would take
+longer in all: each has its beginning.
 """
-ODD_MISFITS: Final = 2
-"""After a chunk with so many that do not fit, the next has probably one, too: the faster way is not tried."""
+ODD_MISFITS: Final = 4
+"""After a chunk with so many that do not fit, most pieces of the next have one, too: the faster way is not tried."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +75,37 @@ class SchemaColumns:
         import pyarrow as pa
 
         good, bad = [], []
-        is_odd = not self.values.decodes_batches
+        decode = self.values.decoder()
+        misfit_count = 0
         for start in range(0, records.num_rows, CHUNK_ROWS):
-            chunk = records.slice(start, CHUNK_ROWS)
-            decoded = None if is_odd else self._all_of(chunk)
-            if decoded is not None:
-                good.append(decoded)
-                continue
-            rows, misfits = self._one_by_one(chunk)
-            good.append(rows)
-            bad += [] if misfits is None else [misfits]
-            if self.values.decodes_batches:
-                is_odd = misfits is not None and misfits.num_rows >= ODD_MISFITS
+            size = CHUNK_ROWS if misfit_count == 0 else PIECE_ROWS
+            if not self.values.decodes_batches or misfit_count >= ODD_MISFITS:
+                size = 0
+            misfit_count = 0
+            for rows, misfits in self._rows_of(records.slice(start, CHUNK_ROWS), decode, size):
+                good.append(rows)
+                if misfits is not None:
+                    bad.append(misfits)
+                    misfit_count += misfits.num_rows
         rows = pa.Table.from_batches(good, self.schema()).combine_chunks().to_batches()
         empty = pa.RecordBatch.from_pylist([], self.schema())
         dead = pa.Table.from_batches(bad, dead_letter_schema()).combine_chunks().to_batches()
         return rows[0] if rows else empty, dead[0] if dead else None
+
+    def _rows_of(
+        self, records: "pa.RecordBatch", decode: Decoder, size: int
+    ) -> "Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]":
+        """``size``: of what is tried at once; 0: all go the slower way."""
+        if not size:
+            yield self._one_by_one(records, decode)
+            return
+        for start in range(0, records.num_rows, size):
+            part = records.slice(start, size)
+            decoded = self._all_of(part)
+            if decoded is not None:
+                yield decoded, None
+            else:
+                yield from self._rows_of(part, decode, PIECE_ROWS if size > PIECE_ROWS else 0)
 
     def _all_of(self, records: "pa.RecordBatch") -> "pa.RecordBatch | None":
         """By the format's faster way. None: there is one that does not fit, or that only the slower way can tell."""
@@ -97,27 +114,22 @@ class SchemaColumns:
         return None if decoded is None else self._beside(records, decoded)
 
     def _one_by_one(
-        self, records: "pa.RecordBatch"
+        self, records: "pa.RecordBatch", decode: Decoder
     ) -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
         import pyarrow as pa
 
-        decode, schema = self.values.decoder(), self.values.schema()
+        schema = self.values.schema()
         rows: list[dict[str, Any]] = []
         good: list[int] = []
         bad: list[int] = []
         reasons: list[str] = []
-        for index, value in enumerate(records.column("value").to_pylist()):
-            try:
-                if value is None:
-                    raise Misfit("there is no value")
-                rows.append(decode(value))
-            except (
-                Exception
-            ) as error:  # libraries raise what they like at bytes that are not theirs
+        for index, found in enumerate(decode(records.column("value").to_pylist())):
+            if isinstance(found, Exception):
                 bad.append(index)
-                text = str(error).partition("\n")[0][:REASON_CHARS_MAX]
-                reasons.append(text or type(error).__name__)
+                text = str(found).partition("\n")[0][:REASON_CHARS_MAX]
+                reasons.append(text or type(found).__name__)
             else:
+                rows.append(found)
                 good.append(index)
         decoded = pa.RecordBatch.from_arrays(
             [pa.array([row.get(it.name) for row in rows], it.type) for it in schema],
