@@ -72,8 +72,9 @@ class UnionPlan:
 
     def rows_of_range(self, range_: PartitionRange) -> "Iterator[pa.RecordBatch]":
         """Dead letters are left out, as they are of the table."""
+        converter = self.columns.converter()
         for records in rows_of(range_, self.read, record_schema()):
-            rows, _ = self.columns.rows_of(records)
+            rows, _ = converter.rows_of(records)
             if rows.num_rows:
                 yield rows
 

@@ -17,7 +17,7 @@ from streamlog.lake.columns.table_columns import (
     dead_letter_schema,
     record_schema,
 )
-from streamlog.lake.columns.value_format import Decoder, ValueFormat
+from streamlog.lake.columns.value_format import ValueFormat
 from streamlog.record.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ PIECE_ROWS: Final = 512
 """Of a chunk with a record that does not fit: a piece with one goes the slower way, one by one. Smaller ones would take
 longer in all: each has its beginning.
 """
-ODD_MISFITS: Final = 4
-"""After a chunk with so many that do not fit, most pieces of the next have one, too: the faster way is not tried."""
+ODD_ROWS: Final = 1_024
+"""After a chunk in which one of so many does not fit, or more, many pieces of the next have one, too: the faster way is
+not tried.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,33 +73,46 @@ class SchemaColumns:
                 raise ConfigError("--schema", problem, remedy)
         return pa.schema([*beside, *(it.with_nullable(True) for it in fields)])
 
+    def converter(self) -> "SchemaConverter":
+        return SchemaConverter(self)
+
+
+class SchemaConverter:
+    """Of records that follow one another. It remembers whether the last ones fitted: so do the next, probably."""
+
+    def __init__(self, columns: SchemaColumns) -> None:
+        self._columns = columns
+        self._values = columns.values
+        self._schema = columns.schema()
+        self._decode = columns.values.decoder()
+        self._size = CHUNK_ROWS if columns.values.decodes_batches else 0
+
     def rows_of(self, records: "pa.RecordBatch") -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
         import pyarrow as pa
 
         good, bad = [], []
-        decode = self.values.decoder()
-        misfit_count = 0
         for start in range(0, records.num_rows, CHUNK_ROWS):
-            size = CHUNK_ROWS if misfit_count == 0 else PIECE_ROWS
-            if not self.values.decodes_batches or misfit_count >= ODD_MISFITS:
-                size = 0
+            chunk = records.slice(start, CHUNK_ROWS)
             misfit_count = 0
-            for rows, misfits in self._rows_of(records.slice(start, CHUNK_ROWS), decode, size):
+            for rows, misfits in self._rows_of(chunk, self._size):
                 good.append(rows)
                 if misfits is not None:
                     bad.append(misfits)
                     misfit_count += misfits.num_rows
-        rows = pa.Table.from_batches(good, self.schema()).combine_chunks().to_batches()
-        empty = pa.RecordBatch.from_pylist([], self.schema())
+            if self._values.decodes_batches:
+                is_odd = misfit_count * ODD_ROWS >= chunk.num_rows
+                self._size = 0 if is_odd else PIECE_ROWS if misfit_count else CHUNK_ROWS
+        rows = pa.Table.from_batches(good, self._schema).combine_chunks().to_batches()
+        empty = pa.RecordBatch.from_pylist([], self._schema)
         dead = pa.Table.from_batches(bad, dead_letter_schema()).combine_chunks().to_batches()
         return rows[0] if rows else empty, dead[0] if dead else None
 
     def _rows_of(
-        self, records: "pa.RecordBatch", decode: Decoder, size: int
+        self, records: "pa.RecordBatch", size: int
     ) -> "Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]":
         """``size``: of what is tried at once; 0: all go the slower way."""
         if not size:
-            yield self._one_by_one(records, decode)
+            yield self._one_by_one(records)
             return
         for start in range(0, records.num_rows, size):
             part = records.slice(start, size)
@@ -105,25 +120,25 @@ class SchemaColumns:
             if decoded is not None:
                 yield decoded, None
             else:
-                yield from self._rows_of(part, decode, PIECE_ROWS if size > PIECE_ROWS else 0)
+                yield from self._rows_of(part, PIECE_ROWS if size > PIECE_ROWS else 0)
 
     def _all_of(self, records: "pa.RecordBatch") -> "pa.RecordBatch | None":
         """By the format's faster way. None: there is one that does not fit, or that only the slower way can tell."""
         values = records.column("value")
-        decoded = None if values.null_count else self.values.decode_all(values)
+        decoded = None if values.null_count else self._values.decode_all(values)
         return None if decoded is None else self._beside(records, decoded)
 
     def _one_by_one(
-        self, records: "pa.RecordBatch", decode: Decoder
+        self, records: "pa.RecordBatch"
     ) -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
         import pyarrow as pa
 
-        schema = self.values.schema()
+        schema = self._values.schema()
         rows: list[dict[str, Any]] = []
         good: list[int] = []
         bad: list[int] = []
         reasons: list[str] = []
-        for index, found in enumerate(decode(records.column("value").to_pylist())):
+        for index, found in enumerate(self._decode(records.column("value").to_pylist())):
             if isinstance(found, Exception):
                 bad.append(index)
                 text = str(found).partition("\n")[0][:REASON_CHARS_MAX]
@@ -145,7 +160,7 @@ class SchemaColumns:
     def _beside(self, records: "pa.RecordBatch", decoded: "pa.RecordBatch") -> "pa.RecordBatch":
         import pyarrow as pa
 
-        if self.began_opaque:
+        if self._columns.began_opaque:
             index = records.schema.get_field_index("value")
             records = records.set_column(
                 index, records.schema.field(index), pa.nulls(records.num_rows, pa.binary())
@@ -154,7 +169,7 @@ class SchemaColumns:
         else:
             beside = [records.column(name) for name in BESIDE]
         columns = [*beside, *decoded.columns]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema())
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 def schema_columns(text: str) -> SchemaColumns:

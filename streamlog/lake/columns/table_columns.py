@@ -34,6 +34,13 @@ class TableColumns(Protocol):
     def schema(self) -> "pa.Schema":
         """Of the table."""
 
+    def converter(self) -> "RecordConverter":
+        """Cannot be pickled."""
+
+
+class RecordConverter(Protocol):
+    """From records to rows."""
+
     def rows_of(self, records: "pa.RecordBatch") -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
         """Of records with the columns ``OPAQUE``: the table's rows, and the dead letters: records and reasons."""
 
@@ -50,6 +57,9 @@ class OpaqueColumns:
 
     def schema(self) -> "pa.Schema":
         return record_schema()
+
+    def converter(self) -> "OpaqueColumns":
+        return self
 
     def rows_of(self, records: "pa.RecordBatch") -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
         return records, None

@@ -9,7 +9,7 @@ import pytest
 from streamlog.errors import ConfigError
 from streamlog.lake.columns import schema_columns
 from streamlog.lake.columns.json_values import JsonValues
-from streamlog.lake.columns.schema_columns import SchemaColumns
+from streamlog.lake.columns.schema_columns import SchemaColumns, SchemaConverter
 from streamlog.lake.columns.table_columns import record_schema
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
@@ -61,22 +61,28 @@ def test_pieces_without_an_odd_record_go_the_faster_way(
         values[number] = b'{"id":-1}'
     tried: list[int] = []
     one_by_one: list[int] = []
-    decode_each, decode_all = SchemaColumns._one_by_one, JsonValues.decode_all
+    decode_each, decode_all = SchemaConverter._one_by_one, JsonValues.decode_all
 
-    def counted(self: SchemaColumns, batch: Any, decode: Any) -> Any:
+    def counted(self: SchemaConverter, batch: Any) -> Any:
         one_by_one.append(batch.num_rows)
-        return decode_each(self, batch, decode)
+        return decode_each(self, batch)
 
     def counted_all(self: JsonValues, values: Any) -> Any:
         tried.append(len(values))
         return decode_all(self, values)
 
-    monkeypatch.setattr(SchemaColumns, "_one_by_one", counted)
+    monkeypatch.setattr(SchemaConverter, "_one_by_one", counted)
     monkeypatch.setattr(JsonValues, "decode_all", counted_all)
-    good, bad = columns().rows_of(records(values))
+    converter = columns().converter()
+    good, bad = converter.rows_of(records(values))
     assert good.column("id").to_pylist() == [it for it in range(5_000) if it not in set(odd)]
     assert ([] if bad is None else bad.column("offset").to_pylist()) == list(odd)
     assert (tried, one_by_one) == (fast, slow)
+    converter.rows_of(records([b'{"id":1}'] * 600))
+    following = {0: [600], 1: [], 3: [600]}.get(len(odd), [])
+    assert tried[len(fast) :] == following, "of the next batch"
+    converter.rows_of(records([b'{"id":1}'] * 600))
+    assert tried[-1] == 600, "when all have fitted once"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_pieces_without_an_odd_record_go_the_faster_way(
     ],
 )
 def test_reasons_name_the_rule(value: bytes | None, reason: str) -> None:
-    _, bad = columns().rows_of(records([value]))
+    _, bad = columns().converter().rows_of(records([value]))
     assert bad is not None
     assert bad.column("reason").to_pylist() == [reason]
 
@@ -108,7 +114,7 @@ def test_patterns_are_looked_for_in_many_values_at_once() -> None:
         b'{"id":5,"tags":["e","F","G"]}', b'{"id":6,"tags":["h","I1"],"at":"2026-01-01T00:00:00Z"}',
     ]  # fmt: skip
     for _ in range(2):
-        good, bad = columns().rows_of(records(values))
+        good, bad = columns().converter().rows_of(records(values))
         assert good.column("id").to_pylist() == [2]
         assert bad is not None
         found = dict(
