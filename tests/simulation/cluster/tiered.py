@@ -50,7 +50,9 @@ class TieredWorld(SwarmWorld):
         """In the end."""
         self._next_look_us = 0
         self._tiered_ends: dict[Replica, int] = {}
-        """As accepted: up to there logs may have let go of records. A late node may do so after the stream is deleted."""
+        """As accepted: up to there logs may have let go of records. A late node may do so after the stream is
+        deleted.
+        """
         self.events.after(READ_US, self._read_some)
 
     def run(self) -> None:
