@@ -2,7 +2,8 @@
 
     python -m benchmarks.lake
 
-The first part writes a stream of a node into tables in one process, without Spark: what one core does. The second does
+The first part writes a stream of a node into tables in one process, without Spark: what one core does, also where some
+records do not fit the schema. The second does
 the same with Spark, whose processor time is that of the driver, the JVM and the Python workers together.
 The third publishes at a rate, and looks each 0.1 s since when the table has lacked a record.
 """
@@ -51,9 +52,13 @@ SCHEMA: Final = {
 }
 
 
-def value(number: int) -> bytes:
+MISFITS: Final = {"one in 50 misfits": 50, "one in 500 misfits": 500, "one in 4,096 misfits": 4_096}
+"""Records of which one does not fit: its id is a text."""
+
+
+def value(number: int, misfit_every: int = 0) -> bytes:
     row = {
-        "id": number,
+        "id": str(number) if misfit_every and number % misfit_every == 0 else number,
         "carrier": "AA",
         "origin": f"O{number % 300}",
         "delay": number % 977 / 7,
@@ -63,12 +68,12 @@ def value(number: int) -> bytes:
     return json.dumps(row).encode()
 
 
-def publish(servers: str, stream: str, count: int) -> int:
+def publish(servers: str, stream: str, count: int, misfit_every: int = 0) -> int:
     """Returns the bytes of values."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 50, "compression.type": "lz4"})
     size = 0
     for number in range(count):
-        data = value(number)
+        data = value(number, misfit_every)
         size += len(data)
         while True:
             try:
@@ -105,12 +110,25 @@ def measure_rate(servers: str, folder: Path, count: int) -> int:
     """Returns the bytes of values."""
     size = publish(servers, "rate", count)
     for name, columns in (("opaque, the first time", OpaqueColumns()), *kinds()):
-        job = LakeJob(options_of(servers, "rate", folder, columns))
-        wall, cpu = time.monotonic(), time.process_time()
-        run_without_spark(job, once=True, wait=lambda _: False)
-        wall, cpu = time.monotonic() - wall, time.process_time() - cpu
-        report(name, size, count, wall, cpu)
+        report(name, size, count, *job_seconds(options_of(servers, "rate", folder, columns)))
     return size
+
+
+def measure_misfits(servers: str, folder: Path, count: int) -> None:
+    _, (name, columns) = kinds()
+    for told, every in MISFITS.items():
+        stream = f"misfits-{every}"
+        size = publish(servers, stream, count, every)
+        taken = job_seconds(options_of(servers, stream, folder, columns))
+        report(f"{name}, {told}", size, count, *taken)
+
+
+def job_seconds(options: JobOptions) -> tuple[float, float]:
+    """That a job without Spark takes, and its processor."""
+    job = LakeJob(options)
+    wall, cpu = time.monotonic(), time.process_time()
+    run_without_spark(job, once=True, wait=lambda _: False)
+    return time.monotonic() - wall, time.process_time() - cpu
 
 
 def measure_spark(servers: str, folder: Path, sizes: Mapping[str, tuple[int, int]]) -> None:
@@ -212,6 +230,7 @@ def measure_lag(servers: str, folder: Path, rate: int, seconds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Streams into Iceberg tables.")
     parser.add_argument("--count", type=int, default=1_000_000, help="records of the first part")
+    parser.add_argument("--misfit-count", type=int, default=200_000, help="records, some odd")
     parser.add_argument("--no-spark", dest="spark", action="store_false", help="without Spark")
     parser.add_argument("--rate", type=int, default=20_000, help="records a second of the second")
     parser.add_argument("--seconds", type=int, default=60, help="that the second part takes")
@@ -222,9 +241,11 @@ def main() -> None:
         node.start()
         try:
             admin = AdminClient({"bootstrap.servers": node.kafka})
-            for name in ("rate", SMALL, "lag"):
+            misfits = [f"misfits-{every}" for every in MISFITS.values()]
+            for name in ("rate", SMALL, "lag", *misfits):
                 admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
             size = measure_rate(node.kafka, folder, arguments.count)
+            measure_misfits(node.kafka, folder, arguments.misfit_count)
             if arguments.spark:
                 small = publish(node.kafka, SMALL, SMALL_COUNT)
                 sizes = {"rate": (size, arguments.count), SMALL: (small, SMALL_COUNT)}

@@ -88,13 +88,22 @@ class JobObserver:
 class LakeJob:
     """The side of a job that knows the table. ``open`` comes first."""
 
-    def __init__(self, options: JobOptions, observer: JobObserver | None = None) -> None:
+    def __init__(
+        self,
+        options: JobOptions,
+        observer: JobObserver | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.options = options
+        self._monotonic = monotonic
         self.observer = observer or JobObserver()
         self._table: LakeTable | None = None
         self._dead: LakeTable | None = None
         self._positions: tuple[TablePosition, TablePosition] | None = None
         self._setting = ""
+        self._told_s = 0.0
+        """When the setting was asked for."""
 
     @property
     def position(self) -> TablePosition:
@@ -113,6 +122,7 @@ class LakeJob:
         columns = columns_by(self._setting) if options.columns is None else options.columns
         self._table = LakeTable.at(options.table, patience_s=options.patience_s)
         self._dead = LakeTable.at(options.table.dead_letters, patience_s=options.patience_s)
+        columns = columns.of_table(self._table.column_names())
         self._table.ensure(
             columns.schema(),
             time_column=columns.time_column,
@@ -132,13 +142,18 @@ class LakeJob:
         return RangeWriter(options.read, columns, self._table.target(), dead_target, dead.ends)
 
     def is_outdated(self, location: Location) -> bool:
-        """The stream's schema is another one than at the last ``open``, which is to be called again."""
+        """The stream's schema is another one than at the last ``open``, which is to be called again. It is asked for
+        once in the interval of commits; in between the answer is no.
+        """
+        if self._monotonic() - self._told_s < self.options.interval_s:
+            return False
         return self._told_setting(location) != self._setting
 
     def _told_setting(self, location: Location) -> str:
         """Nodes before feature level 3 tell none."""
         if self.options.columns is not None:
             return ""
+        self._told_s = self._monotonic()
         return str(location.settings(self.options.stream).get(TABLE_SCHEMA, ""))
 
     def commit(self, written: Sequence[WrittenRange]) -> None:

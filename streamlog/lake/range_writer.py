@@ -36,8 +36,9 @@ class RangeWriter:
         rows = DataFileWriter(self.target, stem)
         dead = None if self.dead_target is None else DataFileWriter(self.dead_target, stem)
         try:
+            converter = self.columns.converter()
             for records in rows_of(task, self.read, record_schema()):
-                good, bad = self.columns.rows_of(records)
+                good, bad = converter.rows_of(records)
                 rows.write(good)
                 if bad is not None and dead is not None:
                     dead.write(self._not_there_yet(bad, number))

@@ -107,6 +107,10 @@ class LakeTable:
             problem = f"catalog {self.name.catalog!r} has no table {self.name.table}"
             raise ConfigError("--table", problem, "make it: `streamlog lake run`") from None
 
+    def column_names(self) -> list[str]:
+        """Of columns that are in no other; none where there is no table."""
+        return [it.name for it in self.load().schema().fields] if self.exists() else []
+
     def ensure(
         self,
         schema: "pa.Schema",

@@ -15,7 +15,7 @@ from streamlog.arrow.range_reader import open_location, rows_of
 from streamlog.arrow.stream_read import plan
 from streamlog.errors import ConfigError
 from streamlog.lake.catalog import DEFAULT_CATALOG, TableName, check_pyiceberg
-from streamlog.lake.columns.table_columns import OpaqueColumns, TableColumns, record_schema
+from streamlog.lake.columns.table_columns import OPAQUE, OpaqueColumns, TableColumns, record_schema
 from streamlog.lake.job import look
 from streamlog.lake.position import TablePosition, next_ranges
 from streamlog.lake.table import LakeTable, position_of
@@ -72,8 +72,9 @@ class UnionPlan:
 
     def rows_of_range(self, range_: PartitionRange) -> "Iterator[pa.RecordBatch]":
         """Dead letters are left out, as they are of the table."""
+        converter = self.columns.converter()
         for records in rows_of(range_, self.read, record_schema()):
-            rows, _ = self.columns.rows_of(records)
+            rows, _ = converter.rows_of(records)
             if rows.num_rows:
                 yield rows
 
@@ -92,7 +93,7 @@ def union(
     """All records of a stream, those of the table first, as a ``pyarrow.RecordBatchReader``.
 
     ``schema``: as of ``streamlog lake run --schema``, if the table's columns are by one that is not the stream's
-    setting. Others as of
+    setting; ``none``: without the schema's columns, of a table that began without one. Others as of
     ``streamlog.arrow.read``, and of ``streamlog.lake.TableName``. Raises ConfigError, PositionError if the table is of
     another stream, and RecordsGone if the log has lost records that the table does not have.
     """
@@ -128,15 +129,21 @@ def union_plan(
     loaded = LakeTable.at(name).load()
     read = plan(stream, servers=servers, path=path, security=security).options
     columns: TableColumns = OpaqueColumns()
+    names = {it.name for it in loaded.schema().fields}
     if schema is not None:
-        columns = schema_columns(schema)
-    elif "_offset" in loaded.schema().column_names:
+        columns = OpaqueColumns() if schema == "none" else schema_columns(schema)
+    elif not names <= set(OPAQUE):
         with open_location(read) as location:
             columns = columns_by(str(location.settings(stream).get(TABLE_SCHEMA, "")))
-    lacking = set(columns.schema().names) - set(loaded.schema().column_names)
+    columns = columns.of_table(names)
+    lacking = set(columns.schema().names) - names
     if lacking:
         problem = f"{table} has no columns {', '.join(sorted(lacking))}"
         raise ConfigError("schema", problem, "give the schema that the table is written by")
+    if schema is None and isinstance(columns, OpaqueColumns) and not names <= set(OPAQUE):
+        problem = f"{table} has columns by a schema, and the stream names none"
+        remedy = "give the schema that the table is written by, or 'none' for bytes"
+        raise ConfigError("schema", problem, remedy)
     snapshot = loaded.current_snapshot()
     position = position_of(loaded.metadata)
     with open_location(read) as location:

@@ -1,8 +1,8 @@
-"""Upkeep of the tables of a job while it goes on: a thread that carries it out from time to time."""
+"""Upkeep of the tables of a job: a thread that carries it out from time to time while the job goes on, or once."""
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from types import TracebackType
@@ -38,8 +38,35 @@ class UpkeepPlan:
 
     upkeep: Upkeep
     """Its ``log_starts`` are asked for each time, if they are followed."""
-    interval_s: float = INTERVAL_S
+    interval_s: float | None = INTERVAL_S
+    """Between two upkeeps beside the commits; None: there are none."""
     follows_retention: bool = False
+
+    def carry_out(
+        self,
+        table: LakeTable,
+        log_starts: Callable[[], Mapping[int, int]],
+        *,
+        with_orphans: bool = True,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> Done:
+        """Raises what catalogs and stores raise."""
+        upkeep = self.upkeep
+        if self.follows_retention:
+            upkeep = replace(upkeep, log_starts=log_starts())
+        if not with_orphans:
+            upkeep = replace(upkeep, orphan_ms=None)
+        return maintain(table, upkeep, is_stopped=is_stopped)
+
+
+def keep_up(
+    table: TableName, plan: UpkeepPlan, log_starts: Callable[[], Mapping[int, int]]
+) -> Iterator[tuple[TableName, Done]]:
+    """Once, of a table and its dead letters. Raises what catalogs and stores raise."""
+    for name in (table, table.dead_letters):
+        found = LakeTable.at(name)
+        if found.exists():
+            yield name, plan.carry_out(found, log_starts)
 
 
 class UpkeepThread:
@@ -98,9 +125,12 @@ class UpkeepThread:
         table = LakeTable.at(name, patience_s=self._patience_s)
         if not table.exists():
             return
-        upkeep = self._plan.upkeep
-        if self._plan.follows_retention:
-            upkeep = replace(upkeep, log_starts=self._log_starts())
-        if time.monotonic() < self._orphans_after:
-            upkeep = replace(upkeep, orphan_ms=None)
-        self._told(maintain(table, upkeep, is_stopped=self._stopped.is_set))
+        with_orphans = time.monotonic() >= self._orphans_after
+        self._told(
+            self._plan.carry_out(
+                table,
+                self._log_starts,
+                with_orphans=with_orphans,
+                is_stopped=self._stopped.is_set,
+            )
+        )

@@ -16,6 +16,13 @@ succeeds and the other gets ObjectExists. An attempt without an answer may have 
 second attempt finds the object of the first one. Therefore the content is compared before
 ObjectExists is raised.
 
+An ``upload`` in parts has no condition, and needs none. What two leaders must not both own is a manifest, and
+manifests are always created. A segment is put under a name that no other upload has: leader epoch, and a UUID made for
+this upload. The attempts of one upload write the same bytes, so an attempt that ends after a later one changes nothing;
+one that ends after the object was removed leaves an orphan. A condition could not be had for all stores: S3 and Azure
+know one for the end of an upload in parts, Google's store does not. Nor does obstore pass one on: with
+``mode="create"`` it sends one request, with the whole object in memory.
+
 obstore works in threads of its own, without Python's lock. What this package does with bytes
 (reading files, checksums, writing files) runs in ``WORKERS`` threads through ``run``. In a node all of
 these give way to the event loop (``give_way``): what is copied can wait, publishers cannot.
@@ -243,7 +250,7 @@ class ObjectStore:
     async def upload(self, path: str, size_bytes: int, chunks: Chunks) -> None:
         """Put a large object in several parts, durably; it is found when all of it is there.
 
-        ``path`` must be a name that was never used: S3 puts no condition on an upload in parts.
+        ``path`` must be a name that was never used: there is no condition on an upload in parts (see the module).
         ``chunks`` raises what it likes, and the upload is given up. Raises ObjectStoreUnavailable.
         """
         import obstore

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.lake.columns.json_values import JsonValues
+from streamlog.lake.columns.value_format import Misfit
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
@@ -74,10 +75,8 @@ TEXTS = ROWS.map(lambda row: json.dumps(row).encode()) | st.sampled_from(
 
 
 def slowly(text: bytes, schema: str) -> dict[str, Any] | None:
-    try:
-        return VALUES[schema].decoder()(text)
-    except Exception:
-        return None
+    (found,) = VALUES[schema].decoder()([text])
+    return found if isinstance(found, dict) else None
 
 
 @given(st.sampled_from(sorted(SCHEMAS)), st.lists(TEXTS, min_size=1, max_size=4))
@@ -86,6 +85,39 @@ def test_both_ways_agree(schema: str, texts: list[bytes]) -> None:
     if fast is None:
         return
     assert fast.to_pylist() == [slowly(it, schema) for it in texts]
+
+
+TIMES = st.sampled_from(["2026", "0000", "9999", "-001", "+2026"]).flatmap(
+    lambda year: st.tuples(
+        st.just(year),
+        st.sampled_from(["-01-01", "-02-29", "-02-30", "-12-31", "-13-01", "0101", "-1-1", ""]),
+        st.sampled_from(["T", "t", " ", ""]),
+        st.sampled_from(["00:00:00", "23:59:59", "24:00:00", "23:59:60", "00:00", "000000", "", "\u0660\u0660:00:00"]),
+        st.sampled_from(["", ".1", ".123456", ".1234567", ",5", "."]),
+        st.sampled_from(["Z", "z", "+00:00", "-23:59", "+0130", "", " Z", "Z\n"]),
+    ).map("".join)
+)  # fmt: skip
+
+
+@given(TIMES, st.sampled_from(["date-time", "date"]))
+def test_a_time_is_what_arrow_takes_it_for(text: str, form: str) -> None:
+    values = JsonValues.parse(
+        json.dumps({"properties": {"at": {"type": "string", "format": form}}}).encode()
+    )
+    kind = values.schema().field("at").type
+    data = json.dumps({"at": text}).encode()
+    try:
+        expected = pa.scalar(text, pa.string()).cast(kind).as_py()
+    except (pa.ArrowInvalid, OverflowError):  # the latter beyond the years 1 to 9999
+        expected = None
+    (row,) = values.decoder()([data])
+    assert isinstance(row, dict | Misfit)
+    found = row["at"] if isinstance(row, dict) else None
+    assert found == expected
+    assert pa.scalar(found, kind) == pa.scalar(expected, kind)
+    fast = values.decode_all(pa.array([data, b"{}"], pa.binary()))
+    assert (fast is None) == (expected is None)
+    assert fast is None or fast.column("at")[0].as_py() == expected
 
 
 @given(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 import time
 from collections import Counter
@@ -174,6 +175,66 @@ def test_a_schema_may_get_columns_and_wider_types(node: LiveNode, table: StreamT
     assert "do not fit" in job.log_text(), job.log_text()
 
 
+def test_a_table_of_bytes_may_get_a_schema_while_the_job_goes_on(
+    node: LiveNode, table: StreamTable
+) -> None:
+    node.create(table.stream)
+    job = table.job(node, "--interval", "0.2", "--engine", "local", "--partition-by", "day")
+    job.spawn()
+    try:
+        node.produce(table.stream, [b'{"id": 1}'])
+        wait_until(lambda: table.table.exists() and len(table.rows()) == 1, "the first row", 60)
+        alter(node, table.stream, "streamlog.table_schema", setting(id=INTEGER))
+        wait_until(lambda: "id" in table.table.load().schema().column_names, "the column", 60)
+        node.produce(table.stream, [b'{"id": 2}', b"no"])
+        wait_until(lambda: len(table.rows()) == 2, "the second row", 60)
+        node.produce(table.stream, [b'{"id": 4}'])
+        wait_until(lambda: len(table.rows()) == 3, "the third row", 60)
+        assert job.is_running(), job.log_text()[-3_000:]
+    finally:
+        job.kill()
+    rows = [(it["offset"], it["value"], it["id"]) for it in table.rows()]
+    assert sorted(rows) == [(0, b'{"id": 1}', None), (1, None, 2), (3, None, 4)]
+    assert table.dead_letters.load().scan().to_arrow()["offset"].to_pylist() == [2]
+    table.check_ranges()
+    done = maintain(table.table, Upkeep(files_min=3, log_starts={0: 1}))
+    assert done.aged_files == 1, "files are known by the record's columns"
+    node.produce(table.stream, [b'{"id": 5}'])
+    where = {"catalog": "tests", "catalog_properties": table.name.properties}
+    view = union(table.stream, table.name.table, servers=node.kafka, **where)  # type: ignore[arg-type]
+    assert sorted(view.read_all()["id"].to_pylist()) == [2, 4, 5]
+    alter(node, table.stream, "streamlog.table_schema", "")
+    with pytest.raises(ConfigError, match="the stream names none"):
+        union(table.stream, table.name.table, servers=node.kafka, **where)  # type: ignore[arg-type]
+    view = union(table.stream, table.name.table, servers=node.kafka, schema="none", **where)  # type: ignore[arg-type]
+    assert sorted(view.read_all()["offset"].to_pylist()) == [1, 3, 4]
+    table.run_once(node)
+    (last,) = (it for it in table.rows() if it["offset"] == 4)
+    assert (last["value"], last["id"]) == (b'{"id": 5}', None)
+
+
+def test_a_field_with_the_name_of_a_column_of_records_needs_another_table(
+    node: LiveNode, table: StreamTable
+) -> None:
+    node.create(table.stream)
+    node.produce(table.stream, [b'{"id": 1}'])
+    table.run_once(node)
+    before = table.rows()
+    job = table.job(
+        node,
+        "--engine",
+        "local",
+        "--once",
+        "--schema",
+        json_schema(table.folder, id=INTEGER, key=TEXT),
+    )
+    job.spawn()
+    assert job.wait(60) == 2
+    assert "the field key has the name" in job.log_text(), job.log_text()
+    assert "another table" in job.log_text()
+    assert table.rows() == before
+
+
 def test_dead_letters_come_once_though_the_table_was_not_committed_to(
     node: LiveNode, table: StreamTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +347,55 @@ def test_a_job_keeps_its_table_up(node: LiveNode, tmp_path: Path, engine: str) -
         job.kill()
     assert foreign.exists()
     assert table.check_rows(node) == 1_051
+
+
+def test_a_job_that_ends_keeps_its_table_up_at_the_end(node: LiveNode, table: StreamTable) -> None:
+    node.create(table.stream)
+    alter(node, table.stream, "streamlog.table_schema", setting(id=INTEGER))
+    for number in range(3):
+        node.produce(table.stream, [b'{"id": %d}' % number, b"no"])
+        assert "small files" not in table.run_once(node)
+    node.produce(table.stream, [b'{"id": 3}', b"no"])
+    told = table.run_once(node, "--maintain", "--expire", "1ms", "--maintain-interval", "never")
+    assert f"{table.name.table}: 4 small files are 1 now" in told, told
+    assert f"{table.name.dead_letters.table}: 4 small files are 1 now" in told, told
+    for each in (table.table.load(), table.dead_letters.load()):
+        assert len(list(each.scan().plan_files())) == 1
+        assert len(each.snapshots()) == 1, "those that are older than a millisecond have expired"
+    assert sorted(it["id"] for it in table.rows()) == [0, 1, 2, 3]
+    job = table.job(node, "--engine", "local", "--maintain")
+    job.spawn()
+    assert job.wait(60) == 2
+    assert "--maintain: it is for the end of a job" in job.log_text()
+
+
+def test_the_schema_is_read_in_a_data_folder(node: LiveNode, table: StreamTable) -> None:
+    """While the node runs, and of a copy of it, as far as the copy has the metadata."""
+    node.create(table.stream)
+    alter(node, table.stream, "streamlog.table_schema", setting(id=INTEGER))
+    node.produce(table.stream, [b'{"id": 1}', b"no"])
+    data_dir = node.folder(table.stream).parents[2]
+
+    def committed() -> bool:
+        job = table.job(node, "--engine", "local", "--once", "--path", str(data_dir))
+        job.spawn()
+        assert job.wait(60) == 0, job.log_text()[-3_000:]
+        return table.table.exists() and len(table.rows()) == 1
+
+    wait_until(committed, "what is committed is noted each second", 60)
+    (row,) = table.rows()
+    assert (row["_offset"], row["id"]) == (0, 1)
+    copy = table.folder / "copy"
+    shutil.copytree(data_dir, copy)
+    shutil.rmtree(copy / "metadata")
+    without = table.job(node, "--engine", "local", "--once", "--path", str(copy))
+    without.spawn()
+    assert without.wait(60) == 2
+    assert "the stream's settings are unknown; write --schema FILE, or" in without.log_text()
+    job = table.job(node, "--engine", "local", "--once", "--path", str(copy),
+                    "--schema", json_schema(table.folder, id=INTEGER))  # fmt: skip
+    job.spawn()
+    assert job.wait(60) == 0, job.log_text()
 
 
 def test_upkeep_goes_on_after_a_failure(tmp_path: Path) -> None:

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyspark_streamlog.options.read_options import SourceOptions
+from pyspark_streamlog.source.schema import source_schema
+from pyspark_streamlog.source.stream_reader import StreamlogStreamReader
+from streamlog.arrow.servers.cluster_location import ClusterLocation
 from tests.spark.test_clusters import Job
 from tests.tiered_node import (
     COUNT,
@@ -103,6 +107,39 @@ def test_a_stream_query_goes_from_the_store_over_to_servers(
     node.start()
     run()
     assert sorted(found) == [(it, value(it)) for it in range(COUNT, COUNT + MORE)]
+
+
+def test_a_micro_batch_asks_once_where_the_old_part_is(
+    node: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = options_of(node, tmp_path, startingOffsets="earliest", maxBytesPerTrigger="100000",
+                         maxBytesPerPartition="30000")  # fmt: skip
+    asked = 0
+    manifests = ClusterLocation.manifests
+
+    def counted(self: ClusterLocation, stream: str) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        return manifests(self, stream)
+
+    monkeypatch.setattr(ClusterLocation, "manifests", counted)
+
+    def reader() -> StreamlogStreamReader:
+        schema = source_schema(include_headers=False)
+        return StreamlogStreamReader(SourceOptions.parse(options, streaming=True), schema)
+
+    query = reader()
+    start = query.initialOffset()
+    for _ in range(2):
+        asked = 0
+        end = json.loads(json.dumps(query.latestOffset(start, query.getDefaultReadLimit())))
+        tasks = [it.value for it in query.partitions(start, end)]
+        assert asked == 1
+        assert len(tasks) > 2
+        assert all(it.stored is not None for it in tasks)
+        again = [it.value for it in reader().partitions(start, end)]
+        assert again == tasks, "as a query does that is started again"
+        start = end
 
 
 @pytest.mark.slow

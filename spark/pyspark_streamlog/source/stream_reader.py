@@ -56,6 +56,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._ceiling: StreamOffsets | None = None  # what was there when AvailableNow began
         self._moved_at = time.monotonic()  # when a batch last had rows
         self._present: Present | None = None  # as last seen
+        self._cut: list[PartitionRange] = []  # the tasks of the last plan, with where they are read
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as below
         """Where a query without a checkpoint begins."""
@@ -100,6 +101,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             options = self._options
             tasks = location.cut(planned(begin, end), options.task_bytes_max, options.tasks_min)
         self._moved_at = time.monotonic()
+        self._cut = tasks
         return with_cuts(end, tasks).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -113,12 +115,16 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ranges = planned(StreamOffsets.from_json(start), until)
         with open_location(self._options) as location:
             firsts = self._first_readable(ranges, location)
-            tasks = location.placed(
+            tasks = [
                 task
                 for it in ranges
                 for task in tasks_of(it, until.cuts.get(it.name, ()), firsts[it.name])
-            )
-        return [InputPartition(task) for task in tasks]
+            ]
+            cut = {replace(it, stored=None): it for it in self._cut}
+            self._cut = []  # copies for executors do not need it
+            if not all(it in cut for it in tasks):  # it is no batch that was just planned here
+                cut = dict(zip(tasks, location.placed(tasks), strict=True))
+        return [InputPartition(cut[it]) for it in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         if partition.value is not None:

@@ -6,11 +6,11 @@ import typer
 
 from streamlog.arrow.location import Bounds
 from streamlog.arrow.stream_read import plan
-from streamlog.cli.lake.options import Catalog, CatalogProperty, Table, age_ms, table_name
+from streamlog.cli.lake.options import Catalog, CatalogProperty, Table, age_ms, say_done, table_name
 from streamlog.cli.options.connection_options import chosen_security
 from streamlog.cli.options.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table, say
-from streamlog.config.units import size_bytes, size_text
+from streamlog.config.units import size_bytes
 from streamlog.errors import ConfigError
 
 
@@ -76,11 +76,7 @@ def maintain(
         if as_json:
             print_json({"table": it.name.table, **vars(done)})
             continue
-        say(
-            f"{it.name.table}: {done.small_files} small files are {done.large_files} now,"
-            f" {done.aged_files} files with aged records and {done.snapshots} snapshots are gone,"
-            f" {done.orphans} orphans ({size_text(done.orphan_bytes)}) removed"
-        )
+        say_done(it.name.table, done)
 
 
 def info(

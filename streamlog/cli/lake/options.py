@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamlog.config.units import duration_ms
+from streamlog.cli.output import say
+from streamlog.config.units import duration_ms, size_text
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from streamlog.lake.catalog import TableName
+    from streamlog.lake.maintain import Done
 
 Table = Annotated[str, typer.Option("--table", metavar="NAMESPACE.NAME", help="The table.")]
 Catalog = Annotated[
@@ -44,6 +46,14 @@ def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
             raise ConfigError(option, f"{text!r} has no name and value", "write NAME=VALUE")
         found[name] = value
     return found
+
+
+def say_done(table: str, done: "Done") -> None:
+    say(
+        f"{table}: {done.small_files} small files are {done.large_files} now,"
+        f" {done.aged_files} files with aged records and {done.snapshots} snapshots are gone,"
+        f" {done.orphans} orphans ({size_text(done.orphan_bytes)}) removed"
+    )
 
 
 def age_ms(text: str, option: str) -> int | None:

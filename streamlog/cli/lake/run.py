@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -15,6 +16,7 @@ from streamlog.cli.lake.options import (
     Table,
     age_ms,
     pairs,
+    say_done,
     table_name,
 )
 from streamlog.cli.options.connection_options import chosen_security
@@ -26,7 +28,7 @@ from streamlog.errors import ConfigError
 from streamlog.lake.job import TASK_BYTES, JobOptions, LakeJob, TableCommit, run_without_spark
 from streamlog.lake.lag import Lag, LagCollector, serve_metrics
 from streamlog.lake.maintain import Upkeep
-from streamlog.lake.upkeep_thread import UpkeepPlan, UpkeepThread
+from streamlog.lake.upkeep_thread import UpkeepPlan, UpkeepThread, keep_up
 
 if TYPE_CHECKING:
     from streamlog.lake.columns.table_columns import TableColumns
@@ -86,8 +88,8 @@ def run(
     path: Annotated[
         str | None,
         typer.Option(
-            help="Read this data folder of a node, or URL, instead of asking nodes. The stream's settings are not"
-            " there: a schema is named by --schema."
+            help="Read this data folder of a node, or URL, instead of asking nodes. The setting table_schema is read"
+            " there once, when the job starts; a folder without the node's metadata needs --schema."
         ),
     ] = None,
     source_option: Annotated[
@@ -102,11 +104,18 @@ def run(
         bool,
         typer.Option("--allow-loss", help="Go on where the log has lost records the table lacks."),
     ] = False,
+    maintain: Annotated[
+        bool,
+        typer.Option(
+            "--maintain", help="With --once: one upkeep at the end, when all is in the table."
+        ),
+    ] = False,
     maintain_interval: Annotated[
         str,
         typer.Option(
             metavar="DURATION",
-            help="Between two upkeeps beside the commits, as `streamlog lake maintain` does them; never: none.",
+            help="Between two upkeeps beside the commits, as `streamlog lake maintain` does them; never: none. With"
+            " --once there are none: see --maintain.",
         ),
     ] = "10m",
     expire: Annotated[
@@ -157,6 +166,9 @@ def run(
             "--commit-size", str(error), "write 512MiB, or a number of bytes"
         ) from None
     upkeep = _upkeep(maintain_interval, expire, orphans, follow_retention=follow_retention)
+    if maintain and not once:
+        remedy = "set --once with it, or --maintain-interval"
+        raise ConfigError("--maintain", "it is for the end of a job, which has none", remedy)
     options = _options(
         stream,
         path=path,
@@ -172,6 +184,8 @@ def run(
         table_properties=pairs(table_property, "--table-property"),
         interval_s=interval,
     )
+    if path is not None and options.columns is None:
+        options = replace(options, columns=_folder_columns(options))
     with ExitStack() as stack:
         lag = _ShownLag(stream, stack if once else None)
         if metrics_port is not None:
@@ -185,7 +199,7 @@ def run(
                 raise ConfigError("--metrics-port", problem, "set another") from None
             stack.callback(stop_serving)
         stop = stack.enter_context(_stopping())
-        if upkeep is not None and not once:
+        if upkeep.interval_s is not None and not once:
             stack.enter_context(
                 UpkeepThread(
                     options.table, upkeep, log_starts=lambda: lag.log_starts, told=lag.maintained
@@ -196,6 +210,17 @@ def run(
         say(f"{lag.row_count} records of {stream} were added to {table}")
     if once and lag.dead_count:
         say(f"{lag.dead_count} do not fit the schema: they are in {table}__dead_letters")
+    if maintain and not stop.is_set():
+        for name, done in keep_up(options.table, upkeep, lambda: lag.log_starts):
+            say_done(name.table, done)
+
+
+def _folder_columns(options: JobOptions) -> "TableColumns":
+    """By the setting that is in the folder. Raises ConfigError."""
+    from streamlog.cli.lake.folder_schema import folder_schema
+    from streamlog.lake.columns.schema_columns import columns_by
+
+    return columns_by(folder_schema(options.read, options.stream))
 
 
 def _columns(schema: str | None) -> "TableColumns | None":
@@ -208,17 +233,14 @@ def _columns(schema: str | None) -> "TableColumns | None":
     return OpaqueColumns() if schema == "none" else schema_columns(schema)
 
 
-def _upkeep(
-    interval: str, expire: str, orphans: str, *, follow_retention: bool
-) -> UpkeepPlan | None:
+def _upkeep(interval: str, expire: str, orphans: str, *, follow_retention: bool) -> UpkeepPlan:
     """Raises ConfigError."""
     interval_ms = age_ms(interval, "--maintain-interval")
     if interval_ms == 0:
         raise ConfigError("--maintain-interval", "0 is no time", "write 10m, or never")
     upkeep = Upkeep(expire_ms=age_ms(expire, "--expire"), orphan_ms=age_ms(orphans, "--orphans"))
-    if interval_ms is None:
-        return None
-    return UpkeepPlan(upkeep, interval_ms / 1000, follow_retention)
+    interval_s = None if interval_ms is None else interval_ms / 1000
+    return UpkeepPlan(upkeep, interval_s, follow_retention)
 
 
 class _ShownLag(Lag):
@@ -277,8 +299,6 @@ def _options(
     **others: Any,
 ) -> JobOptions:
     """Raises ConfigError."""
-    from dataclasses import replace
-
     from streamlog.client.security import NO_SECURITY
     from streamlog.lake.catalog import check_pyiceberg
 

@@ -2,12 +2,11 @@
 
 import io
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from streamlog.errors import ConfigError
-from streamlog.lake.columns.value_format import Misfit
+from streamlog.lake.columns.value_format import Decoder, Misfit, each_by
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +46,7 @@ class AvroValues:
         kind = _arrow(schema, names, "")
         return pa.schema([kind.field(i) for i in range(kind.num_fields)])
 
-    def decoder(self) -> Callable[[bytes], dict[str, Any]]:
+    def decoder(self) -> Decoder:
         import fastavro
 
         schema = fastavro.parse_schema(json.loads(self.text))
@@ -62,7 +61,7 @@ class AvroValues:
                     raise
             return _whole(schema, data, columns)  # a value may begin with a zero of its own
 
-        return decode
+        return each_by(decode)
 
     def decode_all(self, values: "pa.Array") -> "pa.RecordBatch | None":
         return None

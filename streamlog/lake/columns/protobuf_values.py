@@ -1,11 +1,10 @@
 """Values of Protobuf, by a set of descriptors; Confluent's bytes before a value are skipped."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from streamlog.errors import ConfigError
-from streamlog.lake.columns.value_format import Misfit
+from streamlog.lake.columns.value_format import Decoder, Misfit, each_by
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +37,7 @@ class ProtobufValues:
         kind = _struct(self._descriptor(), 0)
         return pa.schema([kind.field(i) for i in range(kind.num_fields)])
 
-    def decoder(self) -> Callable[[bytes], dict[str, Any]]:
+    def decoder(self) -> Decoder:
         from google.protobuf import message_factory
 
         message_type = message_factory.GetMessageClass(self._descriptor())
@@ -50,7 +49,7 @@ class ProtobufValues:
                 raise Misfit("bytes are left")
             return _row(message)
 
-        return decode
+        return each_by(decode)
 
     def decode_all(self, values: "pa.Array") -> "pa.RecordBatch | None":
         return None

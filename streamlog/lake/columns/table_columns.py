@@ -1,8 +1,10 @@
 """Columns without a schema: a record's own. And what all kinds of columns have to do.
 
-Columns by a schema are the schema's, and those of the record beside them, each with ``_`` before its name.
+Columns by a schema are the schema's, and those of the record beside them, each with ``_`` before its name, or without
+it in a table that began without a schema.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,8 +28,18 @@ class TableColumns(Protocol):
     @property
     def has_dead_letters(self) -> bool: ...
 
+    def of_table(self, names: Collection[str]) -> "TableColumns":
+        """As they are in a table with these columns; with none it is yet to be made."""
+
     def schema(self) -> "pa.Schema":
         """Of the table."""
+
+    def converter(self) -> "RecordConverter":
+        """Cannot be pickled."""
+
+
+class RecordConverter(Protocol):
+    """From records to rows."""
 
     def rows_of(self, records: "pa.RecordBatch") -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
         """Of records with the columns ``OPAQUE``: the table's rows, and the dead letters: records and reasons."""
@@ -40,8 +52,14 @@ class OpaqueColumns:
     time_column: str = "timestamp"
     has_dead_letters: bool = False
 
+    def of_table(self, names: Collection[str]) -> "OpaqueColumns":
+        return self
+
     def schema(self) -> "pa.Schema":
         return record_schema()
+
+    def converter(self) -> "OpaqueColumns":
+        return self
 
     def rows_of(self, records: "pa.RecordBatch") -> "tuple[pa.RecordBatch, pa.RecordBatch | None]":
         return records, None

@@ -53,16 +53,19 @@ class Rules:
         """What is wrong, but for the pattern. ``size``: what ``low`` and ``high`` are of."""
         if self.choices is not None and value not in self.choices:
             return f"is none of {json.dumps(self.choices)[:60]}"
-        for limit, is_broken, told in (
-            (self.low, self.low is not None and size < self.low, "less than"),
-            (self.high, self.high is not None and size > self.high, "more than"),
-            (self.above, self.above is not None and size <= self.above, "not more than"),
-            (self.below, self.below is not None and size >= self.below, "not less than"),
-        ):
-            if is_broken:
-                what = f"{size:g} characters or items, " if size is not value else ""
-                return f"is {what}{told} {limit:g}"
-        return None
+        low, high, above, below = self.low, self.high, self.above, self.below
+        if low is not None and size < low:
+            told, limit = "less than", low
+        elif high is not None and size > high:
+            told, limit = "more than", high
+        elif above is not None and size <= above:
+            told, limit = "not more than", above
+        elif below is not None and size >= below:
+            told, limit = "not less than", below
+        else:
+            return None
+        what = f"{size:g} characters or items, " if size is not value else ""
+        return f"is {what}{told} {limit:g}"
 
 
 NO_RULES: Final = Rules()

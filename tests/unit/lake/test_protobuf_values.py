@@ -28,7 +28,7 @@ def columns() -> SchemaColumns:
 
 
 def rows_of(*values: bytes) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
-    good, bad = columns().rows_of(records(list(values)))
+    good, bad = columns().converter().rows_of(records(list(values)))
     rows = [
         {key: it for key, it in row.items() if not key.startswith("_")} for row in good.to_pylist()
     ]

@@ -1,6 +1,7 @@
 """Values that do not fit are found without the others going the slower way."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from streamlog.errors import ConfigError
 from streamlog.lake.columns import schema_columns
 from streamlog.lake.columns.json_values import JsonValues
-from streamlog.lake.columns.schema_columns import SLOW_ROWS, SchemaColumns
+from streamlog.lake.columns.schema_columns import SchemaColumns, SchemaConverter
 from streamlog.lake.columns.table_columns import record_schema
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
@@ -42,25 +43,46 @@ def columns() -> SchemaColumns:
     return SchemaColumns(JsonValues.parse(json.dumps(SCHEMA).encode()))
 
 
-@pytest.mark.parametrize("odd", [[], [0], [4_999], [17, 18, 2_500], range(0, 5_000, 7)])
-def test_the_others_go_the_faster_way(odd: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("odd", "fast", "slow"),
+    [
+        ([], [4_096, 904], []),
+        ([4_999], [4_096, 904, 512, 392], [392]),
+        ([17, 18, 2_500], [4_096, *[512] * 8, 512, 392], [512, 512]),
+        (range(0, 5_000, 7), [4_096, *[512] * 8], [*[512] * 8, 904]),
+    ],
+)
+def test_pieces_without_an_odd_record_go_the_faster_way(
+    odd: Sequence[int], fast: list[int], slow: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a chunk with a few odd records, the next is tried in pieces; after one with many, not at all."""
     values: list[bytes | None] = [b'{"id":%d}' % number for number in range(5_000)]
     for number in odd:
         values[number] = b'{"id":-1}'
-    slow = 0
-    one_by_one = SchemaColumns._one_by_one
+    tried: list[int] = []
+    one_by_one: list[int] = []
+    decode_each, decode_all = SchemaConverter._one_by_one, JsonValues.decode_all
 
-    def counted(self: SchemaColumns, batch: Any) -> Any:
-        nonlocal slow
-        slow += batch.num_rows
-        return one_by_one(self, batch)
+    def counted(self: SchemaConverter, batch: Any) -> Any:
+        one_by_one.append(batch.num_rows)
+        return decode_each(self, batch)
 
-    monkeypatch.setattr(SchemaColumns, "_one_by_one", counted)
-    good, bad = columns().rows_of(records(values))
-    odd = list(odd)
+    def counted_all(self: JsonValues, values: Any) -> Any:
+        tried.append(len(values))
+        return decode_all(self, values)
+
+    monkeypatch.setattr(SchemaConverter, "_one_by_one", counted)
+    monkeypatch.setattr(JsonValues, "decode_all", counted_all)
+    converter = columns().converter()
+    good, bad = converter.rows_of(records(values))
     assert good.column("id").to_pylist() == [it for it in range(5_000) if it not in set(odd)]
-    assert ([] if bad is None else bad.column("offset").to_pylist()) == odd
-    assert slow <= len(odd) * SLOW_ROWS
+    assert ([] if bad is None else bad.column("offset").to_pylist()) == list(odd)
+    assert (tried, one_by_one) == (fast, slow)
+    converter.rows_of(records([b'{"id":1}'] * 600))
+    following = {0: [600], 1: [], 3: [600]}.get(len(odd), [])
+    assert tried[len(fast) :] == following, "of the next batch"
+    converter.rows_of(records([b'{"id":1}'] * 600))
+    assert tried[-1] == 600, "when all have fitted once"
 
 
 @pytest.mark.parametrize(
@@ -80,9 +102,29 @@ def test_the_others_go_the_faster_way(odd: list[int], monkeypatch: pytest.Monkey
     ],
 )
 def test_reasons_name_the_rule(value: bytes | None, reason: str) -> None:
-    _, bad = columns().rows_of(records([value]))
+    _, bad = columns().converter().rows_of(records([value]))
     assert bad is not None
     assert bad.column("reason").to_pylist() == [reason]
+
+
+def test_patterns_are_looked_for_in_many_values_at_once() -> None:
+    """Each misfit is that of its own value, whatever else does not fit."""
+    values: list[bytes | None] = [
+        b'{"id":0,"tags":["a","B"]}', None, b'{"id":2,"tags":["c"]}', b"no", b'{"id":4,"tags":["D"],"at":"x"}',
+        b'{"id":5,"tags":["e","F","G"]}', b'{"id":6,"tags":["h","I1"],"at":"2026-01-01T00:00:00Z"}',
+    ]  # fmt: skip
+    for _ in range(2):
+        good, bad = columns().converter().rows_of(records(values))
+        assert good.column("id").to_pylist() == [2]
+        assert bad is not None
+        found = dict(
+            zip(bad.column("offset").to_pylist(), bad.column("reason").to_pylist(), strict=True)
+        )
+        assert sorted(found) == [0, 1, 3, 4, 5, 6]
+        assert found[0] == "tags[] does not match '^[a-z]+$': 'B'"
+        assert found[4] == "at is no date-time: 'x'"
+        assert found[5].startswith("tags is 3 characters or items, more than 2")
+        assert found[6] == "tags[] does not match '^[a-z]+$': 'I1'"
 
 
 def test_a_keyword_that_is_not_checked_is_refused_by_the_flag(tmp_path: Any) -> None:
