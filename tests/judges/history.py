@@ -21,11 +21,16 @@ class Call:
 
     def __init__(self) -> None:
         self.output: dict[str, Any] | None = UNKNOWN
+        self.call_ns = time.monotonic_ns()
         self.is_void = False
         """It says nothing, such as a read that failed: it is left out."""
 
     def tells(self, **output: Any) -> None:
         self.output = {name: value for name, value in output.items() if value is not None}
+
+    def began(self, call_ns: int) -> None:
+        """Earlier than it was noted."""
+        self.call_ns = call_ns
 
     def says_nothing(self) -> None:
         self.is_void = True
@@ -66,14 +71,13 @@ class History:
     ) -> Iterator[Call]:
         """From its call to its return. What it raises is raised, and its outcome is unknown then."""
         call = Call()
-        call_ns = time.monotonic_ns()
         try:
             yield call
         finally:
             is_known = call.output is not UNKNOWN
             line = {
                 "client": client,
-                "call_ns": call_ns,
+                "call_ns": call.call_ns,
                 "return_ns": time.monotonic_ns() if is_known else None,
                 "model": model,
                 "key": key,
