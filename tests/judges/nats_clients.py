@@ -40,6 +40,7 @@ EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_STREAM: Final = "Nats-Expected-Last-Sequence"
 MSG_ID: Final = "Nats-Msg-Id"
 WRONG_LAST_SEQUENCE: Final = (10071, 10164)
+LEADER_REPLACED: Final = 10008
 
 Client = Callable[[threading.Event], Awaitable[None]]
 """Works until the event is set."""
@@ -53,11 +54,15 @@ def new_value(client: int) -> str:
 
 
 def note(call: Call, error: NatsError) -> None:
-    """A refusal promises that nothing was stored. Any other error leaves the outcome unknown."""
+    """A refusal promises that nothing was stored, except the one of a leader that is replaced: the next one may have
+    the message. Any other error leaves the outcome unknown, too.
+    """
     if isinstance(error, APIError) and error.err_code in WRONG_LAST_SEQUENCE:
         last = re.search(r"(\d+)$", error.description or "")
         call.tells(conflict=True, last=int(last[1]) if last else None)
-    elif isinstance(error, (APIError, NoStreamResponseError)):
+    elif isinstance(error, NoStreamResponseError) or (
+        isinstance(error, APIError) and error.err_code != LEADER_REPLACED
+    ):
         call.tells(refused=True)
 
 
