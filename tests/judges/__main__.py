@@ -32,6 +32,8 @@ def main() -> int:
         return 2
     folder = options.folder or Path(tempfile.mkdtemp(prefix="streamlog-judges-"))
     folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        parser.error(f"{folder} is not empty: what is there is of other nodes")
     deadline = time.monotonic() + 60 * options.minutes
     rounds: list[Round] = []
 
@@ -51,7 +53,7 @@ def main() -> int:
             )
         )
     except (NotLinearizable, Undecided) as error:
-        print(error, file=sys.stderr)
+        print(error, *error.__notes__, sep="\n", file=sys.stderr)
         return 1
     operations, unknown = sum(it.operations for it in rounds), sum(it.unknown for it in rounds)
     faults = sum(len(it.faults) for it in rounds)

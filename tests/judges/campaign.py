@@ -21,7 +21,7 @@ from tests.integration.cuts import NODES
 from tests.integration.namespaced import cluster_in
 from tests.judges.faults import Faults
 from tests.judges.history import History
-from tests.judges.judging import judge
+from tests.judges.judging import NotLinearizable, Undecided, judge
 from tests.judges.kafka_clients import CommitClients, KafkaLogClients
 from tests.judges.nats_clients import (
     EXPECTED_STREAM,
@@ -40,6 +40,9 @@ REPLICAS: Final = 3
 API_TIMEOUT_S: Final = 5.0
 PATIENCE_S: Final = 60.0
 """Until all is well again after the faults of a round."""
+LATE_S: Final = 1.5
+"""A leader that was replaced, and has not learnt of it yet, still answers reads while it has its lease: up to a
+session."""
 RETRY_S: Final = 0.1
 THREADS_MAX: Final = 32
 CALM_S: Final = 1.0
@@ -91,7 +94,7 @@ async def run_rounds(
     faults_of_a_round: int,
     done: Callable[[Round], None],
 ) -> None:
-    """Raises NotLinearizable or Undecided, and leaves that round's history in the folder."""
+    """Raises NotLinearizable or Undecided, and leaves that round's history in the folder, which is new."""
     with world(folder / "cluster") as (cluster, network):
         faults = Faults(cluster, network, kinds, seed)
         client = await nats.connect(
@@ -142,7 +145,11 @@ class _Round:
         await asyncio.to_thread(self._cluster.wait_settled, lanes)
         with History(self._path) as history:
             struck = await self._work(history, bucket, lanes, faults, count)
-        verdict = await asyncio.to_thread(judge, self._path)
+        try:
+            verdict = await asyncio.to_thread(judge, self._path, late_s=LATE_S)
+        except (NotLinearizable, Undecided) as error:
+            error.add_note(f"after these faults: {', '.join(struck)}")
+            raise
         for name in self._streams:
             await _until_done(lambda name=name: self._delete(name))  # type: ignore[misc]
         return Round(self._number, history.count, history.unknown, struck, verdict)

@@ -63,9 +63,17 @@ def why_missing() -> str:
     return ""
 
 
-def judge(history: Path, timeout_s: float = TIMEOUT_S) -> str:
-    """What was checked. Raises NotLinearizable, which names the operation, and leaves porcupine's picture beside it."""
-    command = [str(judge_program()), "-timeout", f"{timeout_s:.0f}s", "-html", str(history.parent)]
+def judge(history: Path, *, late_s: float = 0.0, timeout_s: float = TIMEOUT_S) -> str:
+    """What was checked. Raises NotLinearizable, which names the operation, and leaves porcupine's picture beside it.
+
+    ``late_s``: reads may tell what was so that long before.
+    """
+    options = {
+        "-late": f"{late_s * 1e9:.0f}ns",
+        "-timeout": f"{timeout_s}s",
+        "-html": str(history.parent),
+    }
+    command = [str(judge_program()), *(word for pair in options.items() for word in pair)]
     done = subprocess.run([*command, str(history)], capture_output=True, text=True, check=False)
     said = (done.stdout + done.stderr).strip()
     if done.returncode == LINEARIZABLE:

@@ -303,6 +303,46 @@ def test_planted_violations_are_found(tmp_path: Path, name: str) -> None:
     assert "<html" in picture.read_text()
 
 
+LATE: Final[dict[str, Sequence[Op]]] = {
+    "an older end of a log": [
+        log("append", 0, 1, {"offset": 0}, value="a"),
+        log("append", 2, 3, {"offset": 1}, value="b"),
+        log("end", 1_000, 1_001, {"offset": 1}),
+    ],
+    "an older value": [
+        bucket("put", 0, 1, {"sequence": 1}, value="a"),
+        bucket("put", 2, 3, {"sequence": 2}, value="b"),
+        bucket("get", 1_000, 1_001, {"sequence": 1, "value": "a"}),
+    ],
+    "a conflict with an older message": [
+        expected("publish", 0, 1, {"sequence": 1}, value="a", expected=0),
+        expected("publish", 2, 3, {"sequence": 2}, value="b", expected=1),
+        expected("publish", 1_000, 1_001, {"conflict": True, "last": 1}, value="c", expected=2),
+    ],
+    "an older commit": [
+        commits("commit", 0, 1, {}, offset=10),
+        commits("commit", 2, 3, {}, offset=20),
+        commits("fetch", 1_000, 1_001, {"offset": 10}),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_reads_may_be_as_late_as_they_are_allowed_to_be(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, LATE[name])
+    assert judge(path, late_s=998e-9)
+    for late_s in (0.0, 996e-9):
+        with pytest.raises(NotLinearizable, match="client 2 "):
+            judge(path, late_s=late_s)
+
+
+def test_an_offset_is_never_late(tmp_path: Path) -> None:
+    """A record that was not acknowledged at another offset before."""
+    for name in ("a lost ack", "a double", "a read of what was taken back"):
+        with pytest.raises(NotLinearizable):
+            judge(write(tmp_path, BROKEN[name][0], name), late_s=1.0)
+
+
 def test_one_bad_object_among_good_ones(tmp_path: Path) -> None:
     for number, operations in enumerate(KEPT.values()):
         path = write(tmp_path, operations, f"good-{number}")

@@ -54,8 +54,19 @@ type Operation struct {
 	open bool
 	// late: if it is open, it cannot have taken effect before anything that clients saw.
 	late bool
+	// began is Call, or earlier if the operation may tell what was so before.
+	began int64
 	// sets is the value that the operation writes, or empty.
 	sets string
+}
+
+// mayBeLate: what it tells was so, but another leader may know more by now. What is read at an offset stays so.
+func (it *Operation) mayBeLate() bool {
+	if it.Output == nil {
+		return false
+	}
+	isRead := !models[it.Model].kinds[it.Kind].writes
+	return it.Output.Conflict || isRead && (it.Model != "log" || it.Kind == "end" || it.Output.Missing)
 }
 
 // object is what is checked by itself.
@@ -128,7 +139,7 @@ func decode(line []byte, it *Operation) error {
 	if it.Return != nil && *it.Return < it.Call {
 		return fmt.Errorf("it returned before it was called")
 	}
-	it.end = forever
+	it.began, it.end = it.Call, forever
 	if it.Return != nil {
 		it.end = *it.Return
 	}

@@ -1,7 +1,7 @@
 // Judge reads a history of operations, one JSON object a line, and says whether it is linearizable. The answer is
 // porcupine's; what streamlog promises is in models.go.
 //
-//	judge [-timeout 60s] [-html folder] history.jsonl
+//	judge [-late 0s] [-timeout 60s] [-html folder] history.jsonl
 //
 // Exit code 0: linearizable. 1: an operation cannot be placed, which a line names; porcupine's picture of each such
 // object is in the folder. 2: not a history. 3: undecided within the time.
@@ -29,16 +29,17 @@ var unsafeInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
 func main() {
 	timeout := flag.Duration("timeout", time.Minute, "for each object that has no simple answer")
+	late := flag.Duration("late", 0, "reads may tell what was so that long before")
 	folder := flag.String("html", ".", "where the pictures of violations are written")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: judge [-timeout 60s] [-html folder] history.jsonl")
+		fmt.Fprintln(os.Stderr, "usage: judge [-late 0s] [-timeout 60s] [-html folder] history.jsonl")
 		os.Exit(notHistory)
 	}
-	os.Exit(run(flag.Arg(0), *timeout, *folder))
+	os.Exit(run(flag.Arg(0), *late, *timeout, *folder))
 }
 
-func run(path string, timeout time.Duration, folder string) int {
+func run(path string, late, timeout time.Duration, folder string) int {
 	file, err := os.Open(path)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -56,15 +57,20 @@ func run(path string, timeout time.Duration, folder string) int {
 	}
 	sort.Strings(names)
 
-	worst := 0
+	worst, lateReads := 0, 0
 	for _, name := range suspects(objects, names, timeout) {
-		switch result := judge(name, objects[name], timeout, folder); {
-		case result == violated, result == undecided && worst == 0:
+		result, found := judge(name, objects[name], late, timeout, folder)
+		lateReads += found
+		if result == violated || worst == 0 {
 			worst = result
 		}
 	}
 	if worst == 0 {
-		fmt.Println(summary(objects, names))
+		fmt.Print(summary(objects, names))
+		if lateReads > 0 {
+			fmt.Printf("; %d reads were late", lateReads)
+		}
+		fmt.Println()
 	}
 	return worst
 }
@@ -97,25 +103,45 @@ func suspects(objects map[string][]*Operation, names []string, timeout time.Dura
 	return found
 }
 
-func judge(name string, history []*Operation, timeout time.Duration, folder string) int {
+// judge looks at one object, and says how many reads were late. Each that cannot be placed otherwise may be; only if
+// that is not enough may all of them be, for that makes many operations concurrent, and the search long.
+func judge(name string, history []*Operation, late, timeout time.Duration, folder string) (int, int) {
 	model := models[history[0].Model].porcupine()
-	all := operations(history, true)
-	result, info := porcupine.CheckOperationsVerbose(model, all, timeout)
-	switch result {
-	case porcupine.Ok:
-		return 0
-	case porcupine.Unknown:
-		fmt.Printf("undecided: %s: no answer within %s\n", name, timeout)
-		return undecided
+	for lateReads := 0; ; lateReads++ {
+		result, info := porcupine.CheckOperationsVerbose(model, operations(history, true), timeout)
+		if result == porcupine.Ok {
+			return 0, lateReads
+		}
+		first, placed := unplaced(info, history)
+		if late > 0 && first.mayBeLate() && first.began == first.Call {
+			first.began -= late.Nanoseconds()
+			continue
+		}
+		if late > 0 {
+			for _, it := range history {
+				if it.mayBeLate() {
+					it.began = it.Call - late.Nanoseconds()
+				}
+			}
+			result, info = porcupine.CheckOperationsVerbose(model, operations(history, true), timeout)
+			first, placed = unplaced(info, history)
+		}
+		switch result {
+		case porcupine.Ok:
+			return 0, lateReads
+		case porcupine.Unknown:
+			fmt.Printf("undecided: %s: no answer within %s\n", name, timeout)
+			return undecided, 0
+		}
+		fmt.Printf("violation: %s: %s cannot be placed; %s\n", name, first, placed)
+		picture := filepath.Join(folder, unsafeInNames.ReplaceAllString(name, "-")+".html")
+		if err := porcupine.VisualizePath(model, info, picture); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		} else {
+			fmt.Printf("picture: %s\n", picture)
+		}
+		return violated, 0
 	}
-	fmt.Printf("violation: %s: %s\n", name, unplaced(info, history))
-	picture := filepath.Join(folder, unsafeInNames.ReplaceAllString(name, "-")+".html")
-	if err := porcupine.VisualizePath(model, info, picture); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	} else {
-		fmt.Printf("picture: %s\n", picture)
-	}
-	return violated
 }
 
 // operations are those of one object for porcupine; the open ones only if they are wanted.
@@ -123,14 +149,15 @@ func operations(history []*Operation, open bool) []porcupine.Operation {
 	var found []porcupine.Operation
 	for _, it := range history {
 		if !it.open || open && !it.late {
-			found = append(found, porcupine.Operation{ClientId: it.Client, Input: it, Call: it.Call, Return: it.end})
+			found = append(found, porcupine.Operation{ClientId: it.Client, Input: it, Call: it.began, Return: it.end})
 		}
 	}
 	return found
 }
 
-// unplaced names the operation that returned first among those which the longest order of operations does without.
-func unplaced(info porcupine.LinearizationInfo, history []*Operation) string {
+// unplaced is the operation that returned first among those which the longest order of operations does without, and
+// what that order is like.
+func unplaced(info porcupine.LinearizationInfo, history []*Operation) (*Operation, string) {
 	var longest []porcupine.Operation
 	for _, partition := range info.PartialLinearizationsOperations() {
 		for _, order := range partition {
@@ -139,21 +166,21 @@ func unplaced(info porcupine.LinearizationInfo, history []*Operation) string {
 			}
 		}
 	}
-	placed := map[*Operation]bool{}
+	inOrder := map[*Operation]bool{}
 	for _, it := range longest {
-		placed[it.Input.(*Operation)] = true
+		inOrder[it.Input.(*Operation)] = true
 	}
 	var first *Operation
 	for _, it := range history {
-		if !placed[it] && (first == nil || it.end < first.end) {
+		if !inOrder[it] && (first == nil || it.end < first.end) {
 			first = it
 		}
 	}
 	if len(longest) == 0 {
-		return fmt.Sprintf("%s cannot be placed at all", first)
+		return first, "no other can"
 	}
 	last := longest[len(longest)-1].Input.(*Operation)
-	return fmt.Sprintf("%s cannot be placed; %d of %d operations can, the last %s", first, len(longest), len(history), last)
+	return first, fmt.Sprintf("%d of %d operations can, the last %s", len(longest), len(history), last)
 }
 
 func summary(objects map[string][]*Operation, names []string) string {
