@@ -323,6 +323,7 @@ class PartitionIngest:
             too_much=self._too_much,
             rollups=self._rollups,
             make_room=self.take,
+            await_conflict=self._note_conflict,
         )
         self.fast = FastBatching(
             partition,
@@ -905,8 +906,7 @@ class PartitionIngest:
         if refusal is not None:
             ack = verdict.ack or self.default_ack
             if reply and refusal.err_code in CONFLICTS and ack is AckPolicy.COMMITTED:
-                judged_by = self.partition.log_end_offset + position - 1
-                self._conflicts.append((reply, refusal, judged_by))
+                self._note_conflict(reply, refusal, position)
             else:
                 self._answers.refuse_one(self._stream, reply, refusal)
         elif verdict.duplicate_of is not None:
@@ -1045,6 +1045,11 @@ class PartitionIngest:
             else:
                 answer = ack_json(self._stream, first + 1, duplicate=True)
                 self._awaited.add(reply, self._rollups.awaited(first), answer)
+
+    def _note_conflict(self, reply: bytes, conflict: PublishRefusal, position: int) -> None:
+        """It was judged by all below that position of the run."""
+        judged_by = self.partition.log_end_offset + position - 1
+        self._conflicts.append((reply, conflict, judged_by))
 
     def _await_conflicts(self, refusal: PublishRefusal | None) -> None:
         """Now if what it was judged by is committed, else with it. ``refusal``: why the run is not stored."""
