@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.history import Violation
 from tests.judges.campaign import Round, run_rounds
 from tests.judges.faults import KINDS
 from tests.judges.judging import NotLinearizable, Undecided, why_missing
@@ -47,17 +48,21 @@ def main() -> int:
                 folder,
                 kinds,
                 options.seed,
-                lambda _: time.monotonic() < deadline,
+                lambda done: not done or time.monotonic() < deadline,
                 faults_of_a_round=options.faults_of_a_round,
                 done=done,
             )
         )
-    except (NotLinearizable, Undecided) as error:
+    except (NotLinearizable, Undecided, Violation) as error:
         print(error, *error.__notes__, sep="\n", file=sys.stderr)
         return 1
     operations, unknown = sum(it.operations for it in rounds), sum(it.unknown for it in rounds)
     faults = sum(len(it.faults) for it in rounds)
-    print(f"{len(rounds)} rounds, {faults} faults: {operations} operations, {unknown} unknown: ok")
+    transactions = sum(it.transactions.transactions for it in rounds)
+    print(
+        f"{len(rounds)} rounds, {faults} faults: {operations} operations, {unknown} of unknown outcome,"
+        f" {transactions} transactions: ok"
+    )
     return 0
 
 

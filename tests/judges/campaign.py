@@ -16,7 +16,7 @@ from nats.js.api import StreamConfig
 from nats.js.kv import KeyValue
 
 from benchmarks.network import Network, unavailable
-from tests.history import Lane
+from tests.history import Lane, Violation
 from tests.integration.cuts import NODES
 from tests.integration.namespaced import cluster_in
 from tests.judges.faults import Faults
@@ -32,6 +32,8 @@ from tests.judges.nats_clients import (
     LogClients,
     RecreatedLogClients,
 )
+from tests.judges.transaction_clients import PARTITIONS, TransactionClients
+from tests.judges.transactions import Summary, check_transactions
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import Settings
 
@@ -54,6 +56,7 @@ QUICK: Final[Settings] = {
         "session_timeout_ms": 1_500,
     },
     "groups": {"offsets_partitions": 3},
+    "transactions": {"state_partitions": 3},
 }
 
 
@@ -68,6 +71,7 @@ class Round(NamedTuple):
     unknown: int
     faults: tuple[str, ...]
     verdict: str
+    transactions: Summary
 
     def __str__(self) -> str:
         counts = f"{self.operations} operations, {self.unknown} of unknown outcome"
@@ -137,28 +141,45 @@ class _Round:
         self._recreates = recreates
         self._names = {kind: f"{kind}-{number}" for kind in ("log", "keyed", "chain", "again")}
         self._bucket = f"bucket-{number}"
-        self._streams = [*self._names.values(), f"KV_{self._bucket}"]
+        self._transfers = f"transfers-{number}"
+        self._streams = [*self._names.values(), f"KV_{self._bucket}", self._transfers]
 
     async def run(self, faults: Faults, count: int) -> Round:
         bucket = await self._create()
         lanes = [Lane(name) for name in self._streams if name != self._names["again"]]
+        lanes += [Lane(self._transfers, number) for number in range(1, PARTITIONS)]
         await asyncio.to_thread(self._cluster.wait_settled, lanes)
         with History(self._path) as history:
-            struck = await self._work(history, bucket, lanes, faults, count)
+            struck, transactions = await self._work(history, bucket, lanes, faults, count)
         try:
             verdict = await asyncio.to_thread(judge, self._path, late_s=LATE_S)
-        except (NotLinearizable, Undecided) as error:
+            summary = await asyncio.to_thread(self._check, transactions)
+        except (Violation, NotLinearizable, Undecided) as error:
             error.add_note(f"after these faults: {', '.join(struck)}")
             raise
         for name in self._streams:
             await _until_done(lambda name=name: self._delete(name))  # type: ignore[misc]
-        return Round(self._number, history.count, history.unknown, struck, verdict)
+        return Round(
+            self._number, history.count, history.unknown, struck, f"{verdict}; {summary}", summary
+        )
+
+    def _check(self, transactions: TransactionClients) -> Summary:
+        """Their history stays in the folder if they broke a promise."""
+        final = transactions.read_all(PATIENCE_S)
+        path = self._path.with_name(f"transactions-{self._number:03}.jsonl")
+        transactions.write(path, final)
+        summary = check_transactions(transactions.history, final)
+        path.unlink()
+        return summary
 
     async def _create(self) -> KeyValue:
         for kind, name in self._names.items():
             subject = f"{name}.*" if kind == "keyed" else name
             config = StreamConfig(name=name, subjects=[subject], num_replicas=REPLICAS)
             await _until_done(lambda config=config: self._context.add_stream(config))  # type: ignore[misc]
+        metadata = {"streamlog.partitions": str(PARTITIONS)}
+        config = StreamConfig(name=self._transfers, num_replicas=REPLICAS, metadata=metadata)
+        await _until_done(lambda: self._context.add_stream(config))
         return await _until_done(
             lambda: self._context.create_key_value(bucket=self._bucket, replicas=REPLICAS)
         )
@@ -174,7 +195,7 @@ class _Round:
         lanes: Sequence[Lane],
         faults: Faults,
         count: int,
-    ) -> tuple[str, ...]:
+    ) -> tuple[tuple[str, ...], TransactionClients]:
         context, names, servers = self._context, self._names, self._cluster.servers
         log = LogClients(context, history, names["log"])
         keyed = ExpectingClients(
@@ -189,7 +210,10 @@ class _Round:
         if self._recreates:
             clients += again.clients()
 
-        async with _Working(clients, [*topic.clients(), *commits.clients()]):
+        transactions = TransactionClients(servers, self._transfers)
+        blocking = [*topic.clients(), *commits.clients(), *transactions.clients()]
+
+        async with _Working(clients, blocking):
             await asyncio.sleep(CALM_S)
             struck = [await asyncio.to_thread(faults.strike, lanes) for _ in range(count)]
             await asyncio.to_thread(self._cluster.wait_settled, lanes, PATIENCE_S)
@@ -205,7 +229,7 @@ class _Round:
                 await _until_answered(lambda it=expecting, at=subject: it.read(client, at))  # type: ignore[misc]
         for key in keys.names():
             await _until_answered(lambda key=key: keys.get(client, key))  # type: ignore[misc]
-        return tuple(struck)
+        return tuple(struck), transactions
 
 
 class _Working:
