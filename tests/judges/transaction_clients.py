@@ -108,6 +108,7 @@ class TransactionClients:
             for number, value in zip(numbers, values, strict=True):
                 producer.produce(self._topic, value.encode(), partition=number)
             if random.random() < ABORTED:
+                producer.flush(ANSWER_TIMEOUT_S)  # an abort sends nothing that was not sent before
                 producer.abort_transaction(ANSWER_TIMEOUT_S)
                 self._add(it, is_committed=False)
                 return True
