@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.network import unavailable
 from tests.history import Violation
 from tests.judges.campaign import Round, run_rounds
 from tests.judges.faults import KINDS
@@ -15,14 +16,18 @@ from tests.judges.judging import NotLinearizable, Undecided, why_missing
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.judges", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5.0, help="begin no round after so many")
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="begin no round after so many (default: 5)"
+    )
     parser.add_argument(
         "--faults",
         default=",".join(KINDS),
         help=f"comma-separated: {', '.join(KINDS)} (default: all)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the faults")
-    parser.add_argument("--faults-of-a-round", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0, help="of the faults (default: 0)")
+    parser.add_argument(
+        "--faults-of-a-round", type=int, default=5, help="before it is judged (default: 5)"
+    )
     parser.add_argument("--folder", type=Path, help="for histories and nodes (default: temporary)")
     options = parser.parse_args()
     kinds = [kind for kind in options.faults.split(",") if kind]
@@ -31,6 +36,8 @@ def main() -> int:
     if reason := why_missing():
         print(f"the judge cannot be built: {reason}", file=sys.stderr)
         return 2
+    if "cut" in kinds and (without := unavailable()):
+        print(f"nothing is cut: {without}", file=sys.stderr)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="streamlog-judges-"))
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
