@@ -100,6 +100,11 @@ func readHistory(source io.Reader) (map[string][]*Operation, error) {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 		objects[it.object()] = append(objects[it.object()], it)
+		if it.Kind == "delete" && it.Model == "log" {
+			gone := *it
+			gone.Kind = "gone"
+			objects[it.object()] = append(objects[it.object()], &gone)
+		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
@@ -124,7 +129,7 @@ func decode(line []byte, it *Operation) error {
 		return fmt.Errorf("there is no model %q", it.Model)
 	}
 	kind, known := kinds.kinds[it.Kind]
-	if !known {
+	if !known || it.Kind == "gone" {
 		return fmt.Errorf("the model %s has no operation %q", it.Model, it.Kind)
 	}
 	if err := kind.lacks(it); err != nil {

@@ -187,7 +187,11 @@ func summary(objects map[string][]*Operation, names []string) string {
 	counts, objectsOf := map[string]int{}, map[string]int{}
 	for _, name := range names {
 		model := objects[name][0].Model
-		counts[model] += len(objects[name])
+		for _, it := range objects[name] {
+			if it.Kind != "gone" {
+				counts[model]++
+			}
+		}
 		objectsOf[model]++
 	}
 	text := "linearizable:"

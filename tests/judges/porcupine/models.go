@@ -113,9 +113,12 @@ type entry struct {
 	before, far *entry
 }
 
-// logState: a stream that exists, or does not, and its newest record.
+// logState: a stream that exists, or does not, and its newest record. One that is being deleted is known to some nodes
+// and not to others, until the deletion is answered: a delete is followed by a gone, and both lie between its call and
+// its return.
 type logState struct {
 	exists bool
+	going  bool
 	newest *entry
 }
 
@@ -137,7 +140,7 @@ func (it logState) append(value string) logState {
 			added.far = below.far.far
 		}
 	}
-	return logState{true, added}
+	return logState{it.exists, it.going, added}
 }
 
 func (it logState) at(offset int64) (string, bool) {
@@ -175,13 +178,14 @@ func logModel() model {
 			}},
 			"end":    {tells: isPlaced},
 			"delete": {writes: true},
+			"gone":   {writes: true},
 			"create": {writes: true},
 		},
 		init: logState{exists: true},
 		step: func(state any, it *Operation) (bool, any) { return logStep(state.(logState), it) },
 		same: func(a, b any) bool {
 			one, two := a.(logState), b.(logState)
-			if one.exists != two.exists || one.end() != two.end() {
+			if one.exists != two.exists || one.going != two.going || one.end() != two.end() {
 				return false
 			}
 			return one.newest == two.newest || one.newest != nil && one.newest.hash == two.newest.hash
@@ -200,7 +204,11 @@ func logModel() model {
 			case it.newest == nil:
 				return "empty"
 			}
-			return fmt.Sprintf("%d records, the last %q", it.end(), it.newest.value)
+			text := fmt.Sprintf("%d records, the last %q", it.end(), it.newest.value)
+			if it.going {
+				text += ", being deleted"
+			}
+			return text
 		},
 	}
 }
@@ -222,12 +230,17 @@ func logStep(state logState, it *Operation) (bool, any) {
 	case "read":
 		value, found := state.at(*it.Input.Offset)
 		if told.Missing {
-			return !found, state
+			return !found || state.going, state
 		}
 		return found && value == *told.Value, state
 	case "end":
 		return state.exists && *told.Offset == state.end(), state
 	case "delete":
+		return true, logState{exists: state.exists, going: state.exists, newest: state.newest}
+	case "gone":
+		if state.exists && !state.going {
+			return told == nil, state
+		}
 		return true, logState{}
 	default: // create, which leaves alone what exists
 		if state.exists {
