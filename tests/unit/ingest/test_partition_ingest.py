@@ -98,9 +98,8 @@ async def test_a_duplicate_waits_for_the_commit_of_the_first(way: Way) -> None:
 
 async def test_a_conflict_waits_for_the_commit_of_what_it_conflicts_with(way: Way) -> None:
     """Its publisher could not read that message yet, and it may be lost with its leader."""
-    expects = {"Nats_Expected_Last_Sequence": "10"}
-    way.read(message("a", **expects), message("conflict", **expects))
-    way.read(message("late", **expects))
+    way.read(expecting("a"), expecting("conflict"))
+    way.read(expecting("late"))
     assert way.told() == []
     way.partition.commit()
     assert way.told() == [
@@ -108,18 +107,17 @@ async def test_a_conflict_waits_for_the_commit_of_what_it_conflicts_with(way: Wa
         ("conflict", wrong_last(11)),
         ("late", wrong_last(11)),
     ]
-    way.read(message("later", **expects))
+    way.read(expecting("later"))
     assert way.told() == [("later", wrong_last(11))]
     assert (way.room.taken_bytes, way.count("publish_rejected", reason="expectation")) == (0, 3)
 
 
 async def test_a_conflict_with_what_is_not_stored_is_none(way: Way) -> None:
-    expects = {"Nats_Expected_Last_Sequence": "10"}
     way.partition.fault = StorageFull("full")
-    way.read(message("a", **expects), message("conflict", **expects))
+    way.read(expecting("a"), expecting("conflict"))
     assert way.refused() == [("a", 10077), ("conflict", 10077)]
     way.partition.fault = None
-    way.read(message("a", **expects), message("conflict", **expects))
+    way.read(expecting("a"), expecting("conflict"))
     way.partition.fail(NotLeader("replaced"))
     assert way.refused() == [("a", 10008), ("conflict", 10008)]
 
@@ -134,8 +132,15 @@ async def test_a_conflict_without_enough_replicas_waits_for_none(way: Way) -> No
 async def test_a_conflict_of_a_batch_waits_like_another_one() -> None:
     way = Way(batches=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
     way.read(message("a"))
-    asked = {"Nats_Batch_Id": "b", "Nats_Batch_Sequence": "1", "Nats_Batch_Commit": "1"}
-    way.read(message("batch", Nats_Expected_Last_Sequence="10", **asked))
+    way.read(
+        message(
+            "batch",
+            Nats_Batch_Id="b",
+            Nats_Batch_Sequence="1",
+            Nats_Batch_Commit="1",
+            Nats_Expected_Last_Sequence="10",
+        )
+    )
     assert way.told() == []
     way.partition.commit()
     assert way.told() == [
@@ -352,6 +357,11 @@ async def test_a_stream_that_acks_at_the_leader_goes_on_without_replicas() -> No
     assert (way.room.taken_bytes, way.ingest.pending_count) == (0, 0)
     way.partition.fail(NotLeader("another leads"))
     assert way.told() == []
+
+
+def expecting(reply: str) -> bytes:
+    """The first message of the log, or none."""
+    return message(reply, Nats_Expected_Last_Sequence="10")
 
 
 def wrong_last(sequence: int) -> dict[str, object]:
