@@ -5,6 +5,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Final
 
 from streamlog.condition import FAULT
@@ -27,6 +28,7 @@ from streamlog.ingest.admission.log_records import record_now
 from streamlog.ingest.admission.publish_checks import PublishChecks
 from streamlog.ingest.admission.publish_headers import AckPolicy, Headers, publish_headers
 from streamlog.ingest.admission.refusal import (
+    CONFLICTS,
     INTERNAL,
     NO_KEY,
     NOT_ENOUGH_REPLICAS,
@@ -143,7 +145,11 @@ class DelayedAcks:
 
     Of a repeated message that is the first one of its id, which may be of a read just before, or
     what a former leader appended: only its retry then waits for it. Of a batch it is the last
-    one. Invariant: the partition is watched while anybody waits.
+    one. Of a message that expected another one to be the last, the answer is a refusal, and it tells
+    of all that the message was judged by: its publisher could not read yet what it conflicts with,
+    and would never find it if it is lost with this leader.
+
+    Invariant: the partition is watched while anybody waits.
     """
 
     def __init__(
@@ -160,23 +166,24 @@ class DelayedAcks:
         self._stream = stream
         self._answers = answers
         self._room = room
-        self._waiting: list[tuple[int, bytes, bytes]] = []
-        """(offset of the message, reply, answer): a heap."""
+        self._waiting: list[tuple[int, int, bytes, bytes | PublishRefusal]] = []
+        """(offset of the message, order, reply, answer): a heap."""
+        self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, reply: bytes, offset: int, answer: bytes) -> None:
+    def add(self, reply: bytes, offset: int, answer: bytes | PublishRefusal) -> None:
         """Given at once if the message at ``offset`` is committed, else in time; so is what it has go."""
         if not self._is_led:
             self._answers.refuse_one(self._stream, reply, NOT_LEADER)
             return
         if offset < self._partition.removals_end:
-            self._answers.acknowledge_one(reply, answer, offset)
+            self._give(reply, offset, answer)
             return
         if not self._waiting:
             self._partition.add_watcher(self._moved)
-        heapq.heappush(self._waiting, (offset, reply, answer))
+        heapq.heappush(self._waiting, (offset, next(self._numbers), reply, answer))
         self._room.take(_delayed_bytes(reply, answer))
 
     def refuse(self, from_offset: int, refusal: PublishRefusal) -> None:
@@ -186,7 +193,7 @@ class DelayedAcks:
             return
         self._waiting = [each for each in self._waiting if each[0] < from_offset]
         heapq.heapify(self._waiting)
-        for _, reply, answer in sorted(refused):
+        for _, _, reply, answer in sorted(refused):
             self._room.give_back(_delayed_bytes(reply, answer))
             self._answers.refuse_one(self._stream, reply, refusal)
         self._watch_no_longer_than_needed()
@@ -198,10 +205,16 @@ class DelayedAcks:
             return
         end = self._partition.removals_end
         while self._waiting and self._waiting[0][0] < end:
-            offset, reply, answer = heapq.heappop(self._waiting)
+            offset, _, reply, answer = heapq.heappop(self._waiting)
             self._room.give_back(_delayed_bytes(reply, answer))
-            self._answers.acknowledge_one(reply, answer, offset)
+            self._give(reply, offset, answer)
         self._watch_no_longer_than_needed()
+
+    def _give(self, reply: bytes, offset: int, answer: bytes | PublishRefusal) -> None:
+        if isinstance(answer, PublishRefusal):
+            self._answers.refuse_one(self._stream, reply, answer)
+        else:
+            self._answers.acknowledge_one(reply, answer, offset)
 
     @property
     def _is_led(self) -> bool:
@@ -214,8 +227,9 @@ class DelayedAcks:
             self._partition.remove_watcher(self._moved)
 
 
-def _delayed_bytes(reply: bytes, answer: bytes) -> int:
-    return len(reply) + len(answer) + DELAYED_OVERHEAD_BYTES
+def _delayed_bytes(reply: bytes, answer: bytes | PublishRefusal) -> int:
+    text = answer.description if isinstance(answer, PublishRefusal) else answer
+    return len(reply) + len(text) + DELAYED_OVERHEAD_BYTES
 
 
 def _with_sources(
@@ -235,8 +249,8 @@ class PartitionIngest:
     """
 
     __slots__ = (
-        "_ack_head", "_answers", "_asked", "_awaited", "_barred", "_grown", "_is_plain", "_lifetime_min_s",
-        "_metrics",
+        "_ack_head", "_answers", "_asked", "_awaited", "_barred", "_conflicts", "_grown", "_is_plain",
+        "_lifetime_min_s", "_metrics",
         "_now_ms", "_opener", "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering",
         "batching", "bounds", "closed", "counters", "deduplicator", "default_ack", "fast", "inflow", "leader_epoch",
         "opened", "partition", "sequences", "sids", "sources", "subjects",
@@ -309,6 +323,7 @@ class PartitionIngest:
             too_much=self._too_much,
             rollups=self._rollups,
             make_room=self.take,
+            await_conflict=self._note_conflict,
         )
         self.fast = FastBatching(
             partition,
@@ -329,6 +344,9 @@ class PartitionIngest:
         self._repeats: list[tuple[bytes, int]] = []
         """Of the current read: the reply of a message that is there already, and where; answered
         once that is committed."""
+        self._conflicts: list[tuple[bytes, PublishRefusal, int]] = []
+        """Of the current read: the reply of a message that expected another one to be the last, why it is refused,
+        and the last offset that it was judged by; answered once that is committed."""
         self._asked = False
         """A message may have asked for more than to be stored, since the last take or before."""
         self.configure(settings)
@@ -407,7 +425,7 @@ class PartitionIngest:
                     self._not_appended(acks, replies, refusal)
             elif self.fast.has_any_in_run:  # all of it is repeated
                 self.fast.appended(base_offset, self._rollups.erased_end)
-            if self._rollups.owed or self._repeats or self.batching.has_grown:
+            if self._rollups.owed or self._repeats or self._conflicts or self.batching.has_grown:
                 self._end_read(refusal)
             self._asked = bool(self._rollups.owed)
         except Exception:
@@ -450,6 +468,7 @@ class PartitionIngest:
         return bool(
             self._wishes
             or self._repeats
+            or self._conflicts
             or self._rollups
             or self._rollups.owed
             or self.batching.has_any_in_run
@@ -462,6 +481,8 @@ class PartitionIngest:
             self.erase_owed()
         if self._repeats:
             self._await_repeats(refusal)
+        if self._conflicts:
+            self._await_conflicts(refusal)
         if self.batching.has_grown:
             self.batching.account()
 
@@ -500,6 +521,7 @@ class PartitionIngest:
         self._not_appended(acks, replies, INTERNAL)
         self._wishes.clear()
         self._repeats.clear()
+        self._await_conflicts(INTERNAL)
 
     def fire(self, messages: Sequence[ScheduledMessage]) -> int:
         """Append what schedules publish now, as one batch, between two reads. The offset of the first; -1: not
@@ -666,6 +688,7 @@ class PartitionIngest:
         batches, refused, asked_by = with_whole_batches(refused, self.batching.take_in_run())
         sifted = sift(run, replies, refused)
         self._abort(base_offset)
+        self._judged_by_nothing(base_offset)
         rollups = {rollup.position: rollup.reply for rollup in self._rollups.take()}
         asked_by |= {place: reply for place, reply in rollups.items() if reply}
         if self.counters is not None:
@@ -719,6 +742,7 @@ class PartitionIngest:
             self._repeats = [
                 (reply, first if first < base_offset else NOWHERE) for reply, first in self._repeats
             ]
+        self._judged_by_nothing(base_offset)
         self._answers.refuse(self._stream, replies, acks.count, refusal)
         for rollup in self._rollups.take():
             self._answers.refuse_one(self._stream, rollup.reply, refusal)
@@ -833,7 +857,7 @@ class PartitionIngest:
             return False
         if verdict.store:
             return self._store(verdict, subject, reply, position)
-        self._answer_unstored(verdict, reply)
+        self._answer_unstored(verdict, reply, position)
         return False
 
     def _judged_in_batch(
@@ -877,9 +901,14 @@ class PartitionIngest:
         body, sources = self.counters.count(headers, subject, position)
         return Judged(verdict, body, (SOURCES_HEADER, sources) if sources else None)
 
-    def _answer_unstored(self, verdict: Admission, reply: bytes) -> None:
-        if verdict.refusal:
-            self._answers.refuse_one(self._stream, reply, verdict.refusal)
+    def _answer_unstored(self, verdict: Admission, reply: bytes, position: int) -> None:
+        refusal = verdict.refusal
+        if refusal is not None:
+            ack = verdict.ack or self.default_ack
+            if reply and refusal.err_code in CONFLICTS and ack is AckPolicy.COMMITTED:
+                self._note_conflict(reply, refusal, position)
+            else:
+                self._answers.refuse_one(self._stream, reply, refusal)
         elif verdict.duplicate_of is not None:
             self._metrics.publish_duplicates.inc()
             if reply and verdict.ack is not AckPolicy.NEVER:
@@ -946,7 +975,7 @@ class PartitionIngest:
             has_payload=has_payload,
         )
         if not verdict.store:
-            self._answer_unstored(verdict, reply)
+            self._answer_unstored(verdict, reply, position)
             return None
         short = NOT_ENOUGH_REPLICAS if self.partition.below_min_isr else None
         refusal = short or counters.objection(subject)
@@ -1016,6 +1045,30 @@ class PartitionIngest:
             else:
                 answer = ack_json(self._stream, first + 1, duplicate=True)
                 self._awaited.add(reply, self._rollups.awaited(first), answer)
+
+    def _note_conflict(self, reply: bytes, conflict: PublishRefusal, position: int) -> None:
+        """It was judged by all below that position of the run."""
+        judged_by = self.partition.log_end_offset + position - 1
+        self._conflicts.append((reply, conflict, judged_by))
+
+    def _await_conflicts(self, refusal: PublishRefusal | None) -> None:
+        """Now if what it was judged by is committed, else with it. ``refusal``: why the run is not stored."""
+        conflicts, self._conflicts = self._conflicts, []
+        for reply, conflict, judged_by in conflicts:
+            if judged_by >= self.partition.log_end_offset:
+                self._answers.refuse_one(self._stream, reply, refusal or INTERNAL)
+            elif judged_by >= self.partition.removals_end and self.partition.below_min_isr:
+                self._answers.refuse_one(self._stream, reply, NOT_ENOUGH_REPLICAS)
+            else:
+                self._awaited.add(reply, judged_by, conflict)
+
+    def _judged_by_nothing(self, base_offset: int) -> None:
+        """Some of the run is not stored: what was judged by it does not hold."""
+        if self._conflicts:
+            self._conflicts = [
+                (reply, conflict, judged_by if judged_by < base_offset else NOWHERE)
+                for reply, conflict, judged_by in self._conflicts
+            ]
 
     def _heard(self, reply: bytes) -> bytes:
         return reply if self.answering else b""

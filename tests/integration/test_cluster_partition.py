@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
-from benchmarks.network import HOST, Network, unavailable
+from benchmarks.network import Network, unavailable
 from tests.history import Lane
 from tests.integration.campaign import Acks, campaign
+from tests.integration.cuts import CUTS, NODES, Cut, all_apart, isolated, lost, mute
 from tests.integration.namespaced import cluster_in
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import Settings
@@ -23,55 +24,8 @@ QUICK: Final[Settings] = {
 }
 CUT_S: Final = 3.5
 """Over two sessions."""
-NODES: Final = (1, 2, 3)
 
 World = tuple[Cluster, Network]
-Cut = Callable[[Network, int], None]
-"""What is cut, for a given victim."""
-
-
-def isolated(network: Network, victim: int) -> None:
-    """From the other nodes; publishers and consumers still reach it."""
-    network.split([victim], others(victim))
-
-
-def lost(network: Network, victim: int) -> None:
-    """From everybody, the nats-server too."""
-    network.split([victim], [*others(victim), HOST])
-
-
-def mute(network: Network, victim: int) -> None:
-    """It hears the other nodes, but they do not hear it."""
-    network.cut(victim, *others(victim))
-
-
-def deaf(network: Network, victim: int) -> None:
-    """They hear it, but it does not hear them."""
-    for other in others(victim):
-        network.cut(other, victim)
-
-
-def bridge(network: Network, victim: int) -> None:
-    """The other two do not reach each other; both reach the victim."""
-    one, two = others(victim)
-    network.split([one], [two])
-
-
-def all_apart(network: Network, victim: int) -> None:
-    """Nobody reaches anybody."""
-    network.split(*([i] for i in NODES))
-
-
-def without_nats(network: Network, victim: int) -> None:
-    """Publishers and consumers do not reach it; the other nodes do."""
-    network.split([victim], [HOST])
-
-
-CUTS: Final = (isolated, lost, mute, deaf, bridge, all_apart, without_nats)
-
-
-def others(victim: int) -> list[int]:
-    return [i for i in NODES if i != victim]
 
 
 def start_world(directory: Path) -> Iterator[World]:

@@ -70,7 +70,7 @@ class World(Way):
             self.partition.commit()
 
     def said(self) -> dict[int, object]:
-        """By reply: the sequence, or the error's number and text."""
+        """Since it was last asked. By reply: the sequence, or the error's number and text."""
         found: dict[int, object] = {}
         for reply, answer in self.told():
             error = answer.get("error")
@@ -97,28 +97,37 @@ def test_each_is_judged_by_all_before_it(reads: list[Read]) -> None:
 async def tell(reads: list[Read]) -> None:
     world, log = World(), NaiveLog()
     wanted: dict[int, object] = {}
+    said: dict[int, object] = {}
+    committed = 0
     for read in reads:
         ahead, frames = NaiveLog(), b""
         ahead.subjects = list(log.subjects)
-        first = len(wanted)
+        early: set[int] = set()
+        """Refused because of what is not committed yet, or not even appended."""
         for message in read.messages:
             says, is_so = expected_of(ahead, message)
             reply = len(wanted)
             frames += message.frame(reply, says)
-            if message.behind is not None and says != is_so:
+            is_conflict = message.behind is not None and says != is_so
+            if read.fails and (not is_conflict or len(ahead.subjects) > len(log.subjects)):
+                wanted[reply] = (10077, "storage is full")
+            elif is_conflict:
                 wanted[reply] = (10071, f"wrong last sequence: {is_so}")
-                continue
-            ahead.subjects.append(message.subject)
-            wanted[reply] = START + len(ahead.subjects)
-        if read.fails:
-            for reply in range(first, len(wanted)):
-                if isinstance(wanted[reply], int):
-                    wanted[reply] = (10077, "storage is full")
-        else:
+                early |= {reply} if len(ahead.subjects) > committed else set()
+            else:
+                wanted[reply] = START + len(ahead.subjects) + 1
+            if not is_conflict:
+                ahead.subjects.append(message.subject)
+        if not read.fails:
             log = ahead
         world.take(frames, fails=read.fails, commits=read.commits)
+        said |= world.said()
+        if read.commits:
+            committed = len(log.subjects)
+        else:
+            assert not early & said.keys()
     world.partition.commit()
-    assert world.said() == wanted
+    assert said | world.said() == wanted
 
 
 async def test_an_index_that_is_not_there_is_waited_for() -> None:

@@ -87,6 +87,10 @@ _BY_ERROR: tuple[tuple[type[StreamlogError], PublishRefusal], ...] = (
 )
 
 
+CONFLICTS: Final = frozenset({10070, 10071})
+"""Refusals that tell of the log: another message is the last one."""
+
+
 def wrong_last_sequence(sequence: int) -> PublishRefusal:
     return PublishRefusal(400, 10071, f"wrong last sequence: {sequence}", "expectation")
 

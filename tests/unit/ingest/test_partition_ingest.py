@@ -96,6 +96,59 @@ async def test_a_duplicate_waits_for_the_commit_of_the_first(way: Way) -> None:
     assert way.told() == [("later", {**duplicate, "seq": 11})]
 
 
+async def test_a_conflict_waits_for_the_commit_of_what_it_conflicts_with(way: Way) -> None:
+    """Its publisher could not read that message yet, and it may be lost with its leader."""
+    way.read(expecting("a"), expecting("conflict"))
+    way.read(expecting("late"))
+    assert way.told() == []
+    way.partition.commit()
+    assert way.told() == [
+        ("a", {"stream": "orders", "seq": 11}),
+        ("conflict", wrong_last(11)),
+        ("late", wrong_last(11)),
+    ]
+    way.read(expecting("later"))
+    assert way.told() == [("later", wrong_last(11))]
+    assert (way.room.taken_bytes, way.count("publish_rejected", reason="expectation")) == (0, 3)
+
+
+async def test_a_conflict_with_what_is_not_stored_is_none(way: Way) -> None:
+    way.partition.fault = StorageFull("full")
+    way.read(expecting("a"), expecting("conflict"))
+    assert way.refused() == [("a", 10077), ("conflict", 10077)]
+    way.partition.fault = None
+    way.read(expecting("a"), expecting("conflict"))
+    way.partition.fail(NotLeader("replaced"))
+    assert way.refused() == [("a", 10008), ("conflict", 10008)]
+
+
+async def test_a_conflict_without_enough_replicas_waits_for_none(way: Way) -> None:
+    way.read(message("a"))
+    way.partition.below_min_isr = True
+    way.read(message("conflict", Nats_Expected_Last_Sequence="10"))
+    assert way.told() == [("conflict", way.refusal_json())]
+
+
+async def test_a_conflict_of_a_batch_waits_like_another_one() -> None:
+    way = Way(batches=True, in_flight_bytes_max=100_000, message_bytes_max=5_000)
+    way.read(message("a"))
+    way.read(
+        message(
+            "batch",
+            Nats_Batch_Id="b",
+            Nats_Batch_Sequence="1",
+            Nats_Batch_Commit="1",
+            Nats_Expected_Last_Sequence="10",
+        )
+    )
+    assert way.told() == []
+    way.partition.commit()
+    assert way.told() == [
+        ("a", {"stream": "orders", "seq": 11}),
+        ("batch", wrong_last(11)),
+    ]
+
+
 async def test_too_large_messages_leave_the_others_alone(way: Way) -> None:
     way.read(message("a"), message("big", b"x" * 101), message("", b"x" * 101), message("b"))
     assert way.refused() == [("big", 10054)]
@@ -304,6 +357,11 @@ async def test_a_stream_that_acks_at_the_leader_goes_on_without_replicas() -> No
     assert (way.room.taken_bytes, way.ingest.pending_count) == (0, 0)
     way.partition.fail(NotLeader("another leads"))
     assert way.told() == []
+
+
+def expecting(reply: str) -> bytes:
+    """The first message of the log, or none."""
+    return message(reply, Nats_Expected_Last_Sequence="10")
 
 
 def wrong_last(sequence: int) -> dict[str, object]:

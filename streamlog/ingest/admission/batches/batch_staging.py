@@ -20,6 +20,7 @@ from streamlog.ingest.admission.deduplicator import Asked, Deduplicator
 from streamlog.ingest.admission.expectations import SubjectSequence, unknown_sequence
 from streamlog.ingest.admission.publish_headers import Headers, level_objection
 from streamlog.ingest.admission.refusal import (
+    CONFLICTS,
     INTERNAL,
     NO_BATCHES,
     NOT_ENOUGH_REPLICAS,
@@ -334,8 +335,8 @@ class BatchStaging:
     """Part of a partition ingest, on whose event loop it is."""
 
     __slots__ = (
-        "_answers", "_batches", "_deduplicator", "_in_run", "_inflow", "_last_on", "_make_room",
-        "_partition", "_rollups", "_stream", "_too_much", "allowed", "counters", "has_grown",
+        "_answers", "_await_conflict", "_batches", "_deduplicator", "_in_run", "_inflow", "_last_on",
+        "_make_room", "_partition", "_rollups", "_stream", "_too_much", "allowed", "counters", "has_grown",
     )  # fmt: skip
 
     def __init__(
@@ -351,8 +352,11 @@ class BatchStaging:
         too_much: Callable[[Sequence[bytes], int], PublishRefusal | None] = _never,
         rollups: Rollups | None = None,
         make_room: Callable[[], None] = lambda: None,
+        await_conflict: Callable[[bytes, PublishRefusal, int], None] | None = None,
     ) -> None:
-        """``make_room`` appends, or refuses, what the run has."""
+        """``make_room`` appends, or refuses, what the run has. ``await_conflict`` takes the reply of a batch that
+        expected other messages to be the last, its refusal, and the position that the batch would have had in the run.
+        """
         self.allowed = False
         """The stream takes batches; those that have begun go on until they are refused."""
         self.counters: CounterTotals | None = None
@@ -371,6 +375,7 @@ class BatchStaging:
         """Why there is no room for messages of these subjects, of so many bytes, if so."""
         self._rollups = rollups
         self._make_room = make_room
+        self._await_conflict = await_conflict
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -410,6 +415,9 @@ class BatchStaging:
             with_payload.add(len(messages))
         refusal = self._objection(asked, size_bytes, now_ms, with_payload)
         if refusal is not None:
+            if refusal.err_code in CONFLICTS and reply and self._await_conflict is not None:
+                self._await_conflict(reply, refusal, self._inflow.run.count)
+                return False
             return self._refuse(reply, refusal)
         self._note(RunBatch(0, asked, batch_id, reply))
         self._move(messages, with_last=not step.stores)

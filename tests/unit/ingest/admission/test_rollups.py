@@ -117,7 +117,7 @@ async def test_a_repetition_waits_for_an_erasure_that_is_not_committed(way: Way)
     way.read(message("again", Nats_Msg_Id="1", **ALL))
     assert way.told() == []
     way.partition.commit()
-    assert [reply for reply, _ in way.told()] == ["again", "roll"]
+    assert [reply for reply, _ in way.told()] == ["roll", "again"]
 
 
 async def test_a_repetition_waits_for_the_erasure_of_a_former_leader(way: Way) -> None:
