@@ -32,7 +32,7 @@ from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.frames import IngestEndpoint
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.partition_ingest import ConflictAnswers, PartitionIngest
 from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode
 from streamlog.metadata.controller import create_stream, decide
@@ -130,6 +130,7 @@ class Intake:
                 deduplicator=Deduplicator(partition.tp.stream, duplicate_window_ms=120_000),
                 settings=IngestSettings(1 << 20),
                 answers=self._answers,
+                conflicts=ConflictAnswers(self._answers, self._room, None),
                 room=self._room,
                 staging=self._staging,
                 fast_batches=FastBatchLimit(),

@@ -11,7 +11,7 @@ from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.admission.refusal import NOT_ENOUGH_REPLICAS
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.partition_ingest import ConflictAnswers, PartitionIngest
 from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
@@ -88,6 +88,7 @@ class Way:
             subjects=subjects,
             settings=IngestSettings(message_bytes_max, **settings),
             answers=self.answers,
+            conflicts=ConflictAnswers(self.answers, self.room, None),
             room=self.room,
             staging=self.staging,
             fast_batches=self.fast_batches,

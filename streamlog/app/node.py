@@ -373,6 +373,7 @@ class Node:
             sockets=self._sockets,
             lease=self._metadata.lease,
             leaf=self._leaf,
+            barrier=self._control.freshness,
         )
         admin = ManagementApi(
             node_id=self._data_dir.node_id,

@@ -18,11 +18,11 @@ from streamlog.control.leaders.transaction_coordinators import (
     LocalTransactions,
     TransactionRouter,
 )
-from streamlog.control.read_barrier import ReadBarrier
 from streamlog.groups.service import GroupService
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.quorum.peers import Peers
+from streamlog.metadata.read_barrier import ReadBarrier
 from streamlog.metadata.stream.stream_config import is_internal
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId

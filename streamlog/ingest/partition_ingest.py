@@ -1,5 +1,6 @@
 """One led partition's way in: from what a read gathered to one append, and to the answers."""
 
+import asyncio
 import heapq
 import logging
 import sys
@@ -69,6 +70,7 @@ from streamlog.ingest.pub_ack_format import (
 from streamlog.ingest.pub_acks import NS_PER_MS, PubAcks
 from streamlog.ingest.schedules import scheduling_rules
 from streamlog.ingest.schedules.scheduled_message import ScheduledMessage
+from streamlog.metadata.read_barrier import ReadBarrier
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 from streamlog.partition.state import UNAWAITED
@@ -135,6 +137,49 @@ class PendingAcks:
         ingest.fast.fail(self.base_offset, refusal)
 
 
+class ConflictAnswers:
+    """Refusals that tell of the log: another message is the last one. Of all partitions of a node.
+
+    A leader that was replaced, and has not heard of it, gets messages beside its successor, and has an older log. It
+    would refuse what the successor stores. So the node first learns what is decided by now (``ReadBarrier``). Where it
+    still leads, it led when the message came, and no other node can have stored it. Otherwise its publisher is told
+    that the leader has changed, which leaves open what becomes of the message.
+    """
+
+    def __init__(self, answers: PubAcks, room: InFlightBytes, barrier: ReadBarrier | None) -> None:
+        """``barrier`` None: no other node can lead."""
+        self._answers = answers
+        self._room = room
+        self._barrier = barrier
+        self._waiting: list[tuple[str, bytes, PublishRefusal, Callable[[], bool]]] = []
+        """Bounded by the room."""
+        self._any = asyncio.Event()
+
+    def add(
+        self, stream: str, reply: bytes, conflict: PublishRefusal, is_led: Callable[[], bool]
+    ) -> None:
+        """``is_led``: whether this node leads as it did when the message came, as far as it knows."""
+        if self._barrier is None or self._barrier.is_current:
+            self._answers.refuse_one(stream, reply, conflict if is_led() else NOT_LEADER)
+            return
+        self._waiting.append((stream, reply, conflict, is_led))
+        self._room.take(_delayed_bytes(reply, conflict))
+        self._any.set()
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        barrier = self._barrier
+        while barrier is not None:
+            await self._any.wait()
+            self._any.clear()
+            waiting, self._waiting = self._waiting, []
+            is_newest = await barrier.catch_up()
+            for stream, reply, conflict, is_led in waiting:
+                self._room.give_back(_delayed_bytes(reply, conflict))
+                told = conflict if is_newest and is_led() else NOT_LEADER
+                self._answers.refuse_one(stream, reply, told)
+
+
 class DelayedAcks:
     """Each is given when what it tells of is committed by this leader; else its publisher is
     refused.
@@ -159,12 +204,14 @@ class DelayedAcks:
         leader_epoch: int,
         stream: str,
         answers: PubAcks,
+        conflicts: ConflictAnswers,
         room: InFlightBytes,
     ) -> None:
         self._partition = partition
         self._leader_epoch = leader_epoch
         self._stream = stream
         self._answers = answers
+        self._conflicts = conflicts
         self._room = room
         self._waiting: list[tuple[int, int, bytes, bytes | PublishRefusal]] = []
         """(offset of the message, order, reply, answer): a heap."""
@@ -212,7 +259,7 @@ class DelayedAcks:
 
     def _give(self, reply: bytes, offset: int, answer: bytes | PublishRefusal) -> None:
         if isinstance(answer, PublishRefusal):
-            self._answers.refuse_one(self._stream, reply, answer)
+            self._conflicts.add(self._stream, reply, answer, lambda: self._is_led)
         else:
             self._answers.acknowledge_one(reply, answer, offset)
 
@@ -266,6 +313,7 @@ class PartitionIngest:
         sources: Sequence[SubjectFilter] = (),
         settings: IngestSettings,
         answers: PubAcks,
+        conflicts: ConflictAnswers,
         room: InFlightBytes,
         staging: BatchStagingLimit,
         fast_batches: FastBatchLimit,
@@ -309,7 +357,12 @@ class PartitionIngest:
         self._metrics = metrics
         self._now_ms = now_ms
         self._awaited = DelayedAcks(
-            partition, leader_epoch=leader_epoch, stream=self._stream, answers=answers, room=room
+            partition,
+            leader_epoch=leader_epoch,
+            stream=self._stream,
+            answers=answers,
+            conflicts=conflicts,
+            room=room,
         )
         self._rollups = Rollups(partition, self.sequences.index)
         self.batching = BatchStaging(

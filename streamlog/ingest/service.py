@@ -33,7 +33,7 @@ from streamlog.ingest.nats.leaf import LeafLink
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ingest.nats.subscriber import Subscriber
 from streamlog.ingest.nats.subscription_list import SubjectFilter
-from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.partition_ingest import ConflictAnswers, PartitionIngest
 from streamlog.ingest.partitioned_stream import (
     PartitionedStream,
     is_spread_here,
@@ -46,6 +46,7 @@ from streamlog.ingest.schedules.scheduling_rules import SchedulingRules
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_condition import LEASE_LOST
+from streamlog.metadata.read_barrier import ReadBarrier
 from streamlog.metadata.stream.setting_type import NO_LIMIT
 from streamlog.metadata.stream.stream_config import StreamConfig, is_internal
 from streamlog.metadata.stream.subject_transform import SubjectTransform
@@ -123,8 +124,9 @@ class IngestService:
         lease: Lease | None = None,
         now_ms: Callable[[], int] = wall_ms,
         leaf: LeafLink | None = None,
+        barrier: ReadBarrier | None = None,
     ) -> None:
-        """``leaf``: the link to NATS, where the node is a leafnode of it."""
+        """``leaf``: the link to NATS, where the node is a leafnode of it. ``barrier`` None: the node is alone."""
         self._node_id = node_id
         self._message_bytes_max = message_bytes_max
         self._partitions = partitions
@@ -166,6 +168,7 @@ class IngestService:
         self._marked: int | None = None
         """The router's mark of this turn of ``_follow_changed``, if there is one."""
         self._answers = PubAcks(self._listening, metrics, router, is_linked=self._is_linked)
+        self._conflicts = ConflictAnswers(self._answers, self._room, barrier)
         self._grown: dict[PartitionIngest, None] = {}
         self._snapshots = DedupSnapshots(self._take_grown)
         self._openings = DedupRecoveryScheduler(
@@ -223,6 +226,7 @@ class IngestService:
         services = (
             self._follow_changed, self._listening.run, self._openings.run, self._standby.run,
             self._snapshots.run, self._give_up_batches, self._forget_ids, self._firing.run,
+            self._conflicts.run,
         )  # fmt: skip
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(service()) for service in services]
@@ -484,6 +488,7 @@ class IngestService:
             sources=_sources(config, tp),
             settings=self._ingest_settings(config),
             answers=self._answers,
+            conflicts=self._conflicts,
             room=self._room,
             staging=self._staging,
             fast_batches=self._fast_batches,

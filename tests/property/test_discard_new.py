@@ -12,7 +12,7 @@ from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.partition_ingest import ConflictAnswers, PartitionIngest
 from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.metrics import NodeMetrics
@@ -44,6 +44,7 @@ class World:
             deduplicator=Deduplicator("orders", duplicate_window_ms=120_000),
             settings=IngestSettings(message_bytes_max=1000, bounded=True, batches=True),
             answers=self.answers,
+            conflicts=ConflictAnswers(self.answers, room, None),
             room=room,
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 20),
             fast_batches=FastBatchLimit(),

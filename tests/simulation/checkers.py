@@ -215,6 +215,10 @@ class Checkers:
     def acknowledged(self, message_id: str, offset: int) -> None:
         self.kept.acknowledged(message_id, offset)
 
+    def refused(self, message_id: str) -> None:
+        """Since it expected another one to be the last."""
+        raise NotImplementedError("no publisher of one partition expects any")
+
     def look(
         self,
         log_start: int,

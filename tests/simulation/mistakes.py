@@ -18,11 +18,11 @@ from streamlog.ingest.admission.batches import fast_batching
 from streamlog.ingest.admission.batches.batch_staging import BatchStaging, RunBatch
 from streamlog.ingest.admission.batches.fast_batches import FastBatches, FastReply, read_reply
 from streamlog.ingest.admission.batches.fast_batching import FastBatching
-from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH
+from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH, PublishRefusal
 from streamlog.ingest.admission.rollups import Rollups
 from streamlog.ingest.dedup_recovery import scheduler
 from streamlog.ingest.dedup_recovery.snapshots import KeptSnapshot
-from streamlog.ingest.partition_ingest import DelayedAcks
+from streamlog.ingest.partition_ingest import ConflictAnswers, DelayedAcks
 from streamlog.ingest.service import IngestService
 from streamlog.kafka.context import Context
 from streamlog.kafka.fetch import fetch_session
@@ -593,3 +593,14 @@ def call_each_other(patch: pytest.MonkeyPatch) -> None:
             return 1 << 30 if name == "_node_id" else getattr(self._own, name)
 
     patch.setattr(links.NodeLinks, "_keep", keep)
+
+
+def refuse_by_a_log_that_may_be_old(patch: pytest.MonkeyPatch) -> None:
+    """A leader that has been replaced, and has not heard of it, judges by what it has."""
+
+    def add(
+        self: ConflictAnswers, stream: str, reply: bytes, conflict: PublishRefusal, _: object
+    ) -> None:
+        self._answers.refuse_one(stream, reply, conflict)
+
+    patch.setattr(ConflictAnswers, "add", add)

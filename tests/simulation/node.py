@@ -17,7 +17,7 @@ from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler, knows_all_ids
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.partition_ingest import ConflictAnswers, PartitionIngest
 from streamlog.ingest.pub_acks import PubAcks
 from streamlog.log.control_batches import note_all
 from streamlog.log.control_load import load
@@ -606,6 +606,7 @@ class Life:
                 rollups=self.config.allow_rollup,
             ),
             answers=self._answers,
+            conflicts=ConflictAnswers(self._answers, room, None),
             room=room,
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 20),
             fast_batches=FastBatchLimit(),

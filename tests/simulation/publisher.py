@@ -11,6 +11,9 @@ from tests.simulation.checkers import Checkers, Violation
 from tests.simulation.events import Events
 
 TIMEOUT_US = 8_000
+CONFLICT = 10071
+EXPECTING_PAUSE_US_MAX = 2_000
+"""So that a message is on its way at most moments."""
 BACKOFF_US = 3_000
 
 
@@ -129,6 +132,48 @@ class Publisher:
                 self._try(number)
 
         self._events.after(delay_us, again)
+
+
+class ExpectingPublisher(Publisher):
+    """Each of its messages expects the one before it to be the last, as far as it was told. It sends none twice: one
+    that is refused, because another is the last, must never be in the log.
+    """
+
+    retries = False
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **{**settings, "pause_us_max": EXPECTING_PAUSE_US_MAX})
+        self._last = -1
+        """The sequence that it knows; -1: none."""
+        self.conflicts = 0
+
+    def answered(self, reply: str, payload: bytes) -> None:
+        number, answer = int(reply.partition(".")[2]), json.loads(payload)
+        error = answer.get("error", {})
+        if "error" not in answer:
+            self._last = answer["seq"]
+        elif number in self._waiting and error.get("err_code") == CONFLICT:
+            self.conflicts += 1
+            self._last = int(error["description"].rpartition(" ")[2])
+            self._checkers.refused(f"{self.name}:{number}")
+            self._give_up(number)
+            return
+        super().answered(reply, payload)
+
+    def _give_up(self, number: int) -> None:
+        del self._waiting[number]
+        self._next_soon()
+
+    def _try(self, number: int) -> None:
+        if self._waiting[number]:
+            self._last = -1  # it may be there
+            self._give_up(number)
+            return
+        if self._last >= 0:
+            self._lines = f"Nats-Expected-Last-Sequence: {self._last}\r\n"
+        else:
+            self._lines = ""
+        super()._try(number)
 
 
 class RollingPublisher(Publisher):

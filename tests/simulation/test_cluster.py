@@ -13,6 +13,7 @@ import pytest
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.consumer_groups import ConsumerGroupsWorld, GroupCoordinatorsEnd
 from tests.simulation.cluster.cruel import FollowersLag, VotersRestart
+from tests.simulation.cluster.expectations import ExpectationsWorld
 from tests.simulation.cluster.fast_batches import FastBatchesWorld, FastRepetitionsWait
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.late import (
@@ -112,6 +113,7 @@ SWARMS = [
     pytest.param(ShareLeadersLate, range(3, 6), id="share-leaders-late"),
     pytest.param(TieredWorld, range(3, 9), id="tiered-streams"),
     pytest.param(TieredLeadersEnd, range(3, 9), id="leaders-end-that-copy-segments"),
+    pytest.param(ExpectationsWorld, range(3, 7), id="expected-sequences"),
     pytest.param(UncleanTieredLeaders, range(3, 9), id="unclean-leaders-behind-the-store"),
 ]
 """From the third seed on most are short stories of three nodes. Longer ones, of more nodes, are slow tests."""

@@ -16,6 +16,7 @@ from tests.simulation.cluster.cruel import (
     LeadersDie,
     VotersRestart,
 )
+from tests.simulation.cluster.expectations import ExpectationsWorld
 from tests.simulation.cluster.fast_batches import FastRepetitionsWait
 from tests.simulation.cluster.late import DeposedLeadersSend, JoinersLosePower, LeadersForAMoment
 from tests.simulation.cluster.loop import let_go
@@ -96,6 +97,7 @@ from tests.simulation.mistakes import (
     open_without_ids_that_cannot_be_read,
     owe_no_erasure,
     pass_on_what_came_over_a_link,
+    refuse_by_a_log_that_may_be_old,
     repair_without_the_leaders_word,
     send_again_what_may_be_done,
     store_what_follows_a_refused_one,
@@ -165,6 +167,7 @@ UNPURGED = "purged up to|a purge up to"
 MIXED = f"{LOST}|published to an earlier stream"
 UNCOMMITTED = f"{LOST}|the high watermark of .* falls"
 STORED_TWICE = r": \S+ at \d+, \d+"
+REFUSED = r"is stored, and was refused"
 CUT_SHORT = r"begins at \d+; purges and limits|nothing can be read at"
 ACKNOWLEDGED_GONE = r"is acknowledged at \d+, wrongly"
 ACTS_LATE = "knows the metadata up to"
@@ -197,6 +200,7 @@ CASES: list[tuple[Plant, MakeTimed, range, str]] = [
     (purge_the_local_log_alone, TieredLeadersEnd, range(1, 31), UNPURGED),
     (begin_where_the_local_log_does, TieredLeadersEnd, range(3, 33), "purges allow"),
     (lead_without_a_look_at_the_store, UncleanTieredLeaders, range(1, 31), LOST),
+    (refuse_by_a_log_that_may_be_old, ExpectationsWorld, range(14, 74), REFUSED),
     (count_what_is_not_committed, LimitsWorld, range(1, 61), CUT_SHORT),
     (ignore_incarnations, ReplicasReturnLate, range(5, 65), LOST),
     (follow_by_name, FencedComeBack, range(29, 89), MIXED),

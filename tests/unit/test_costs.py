@@ -21,7 +21,7 @@ from streamlog.ingest.admission.batches.fast_batches import FastBatchLimit
 from streamlog.ingest.admission.deduplicator import Deduplicator
 from streamlog.ingest.backpressure import InFlightBytes
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.ingest.partition_ingest import PartitionIngest
+from streamlog.ingest.partition_ingest import ConflictAnswers, PartitionIngest
 from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
@@ -97,6 +97,7 @@ class Way:
             deduplicator=Deduplicator("bench", duplicate_window_ms=120_000),
             settings=IngestSettings(message_bytes_max=1 << 20),
             answers=self._answers,
+            conflicts=ConflictAnswers(self._answers, room, None),
             room=room,
             staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
             fast_batches=FastBatchLimit(),
@@ -132,6 +133,7 @@ class ManyWays:
                 deduplicator=Deduplicator(partition.tp.stream, duplicate_window_ms=120_000),
                 settings=IngestSettings(message_bytes_max=1 << 20),
                 answers=self._answers,
+                conflicts=ConflictAnswers(self._answers, room, None),
                 room=room,
                 staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
                 fast_batches=FastBatchLimit(),

@@ -66,7 +66,7 @@ func (it *Operation) mayBeLate() bool {
 		return false
 	}
 	isRead := !models[it.Model].kinds[it.Kind].writes
-	return it.Output.Conflict || isRead && (it.Model != "log" || it.Kind == "end" || it.Output.Missing)
+	return isRead && (it.Model != "log" || it.Kind == "end" || it.Output.Missing)
 }
 
 // object is what is checked by itself.

@@ -44,7 +44,7 @@ from streamlog.metadata.quorum.metadata_replica import MetadataReplica
 from streamlog.metadata.quorum.peers import Peers
 from streamlog.metadata.quorum.store import MetadataStore
 from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
-from streamlog.metadata.read_barrier import catch_up
+from streamlog.metadata.read_barrier import ReadBarrier, catch_up
 from streamlog.metadata.service import MetadataService
 from streamlog.metadata.stream.stream_config import OFFSETS_STREAM
 from streamlog.metrics import NodeMetrics
@@ -323,6 +323,7 @@ class ClusterNode:
             sockets=Sockets(router, write_timeout_ms=10_000),
             metrics=metrics,
             lease=self.metadata.lease,
+            barrier=ReadBarrier(self.metadata),
         )
         if self._has_port:
             self.port = NatsPort(self, router, control.nodes, metrics)

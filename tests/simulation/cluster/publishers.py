@@ -33,8 +33,14 @@ NO_RESPONDERS = json.dumps({"error": {"code": 503, "description": "no responders
 class _Told:
     """What a publisher is told goes to the checkers."""
 
-    def __init__(self, acknowledged: Callable[[str, int], None], fast: "_ToldOfFast") -> None:
+    def __init__(
+        self,
+        acknowledged: Callable[[str, int], None],
+        refused: Callable[[str], None],
+        fast: "_ToldOfFast",
+    ) -> None:
         self.acknowledged = acknowledged
+        self.refused = refused
         self.order = PublisherOrder()
         self.fast = fast
 
@@ -87,6 +93,8 @@ class Publishers:
         self._kept: dict[Replica, AcknowledgedNeverLost] = {}
         self._streams: dict[Replica, tuple[str, int]] = {}
         """Of which name each is, and since when it has been there."""
+        self._refused_ids: dict[str, Replica] = {}
+        """Of messages that are not stored, as their publishers were told."""
         self._fast = _ToldOfFast(self._fast_stored, self._fast_placed)
         self._due_us: dict[str, int] = {}
         """Messages of fast batches come in order."""
@@ -117,7 +125,7 @@ class Publishers:
                     rng=self._rng,
                     events=self._events,
                     send=self._send,
-                    checkers=_Told(self._acknowledged, self._fast),  # type: ignore[arg-type]
+                    checkers=_Told(self._acknowledged, self._refused, self._fast),  # type: ignore[arg-type]
                     timeout_us=TIMEOUT_US,
                     backoff_us=BACKOFF_US,
                 )
@@ -171,6 +179,8 @@ class Publishers:
             )  # others may ask nodes that are killed
             if is_patient and not publisher.acknowledged and name not in self._ended:
                 raise Violation(f"nothing of {name} was ever acknowledged")
+        for message_id in self._refused_ids:
+            self._check_refused(message_id)
         for replica, log in self._observer.partitions.logs.items():
             if replica not in self._observer.partitions.forgiven:
                 log.check_order({name for name, it in self._by_name.items() if it.waits_for_each})
@@ -216,6 +226,15 @@ class Publishers:
         self._observer.acknowledged(place, message_id, offset)
         self._kept.setdefault(place, AcknowledgedNeverLost()).acknowledged(message_id, offset)
         self.stored(place, offset)
+
+    def _refused(self, message_id: str) -> None:
+        self._refused_ids[message_id] = self._places[message_id.partition(":")[0]]
+        self._check_refused(message_id)
+
+    def _check_refused(self, message_id: str) -> None:
+        place = self._refused_ids[message_id]
+        if any(log.has(message_id) for log in self._logs_for(message_id, place)):
+            raise Violation(f"{place}: {message_id} is stored, and was refused")
 
     def _fast_stored(self, message_id: str) -> None:
         """By the stream for which it was meant, or a later one of that name."""

@@ -2,18 +2,26 @@ import asyncio
 
 import pytest
 
-from streamlog.ingest.admission.refusal import NOT_LEADER
+from streamlog.errors import NoController
+from streamlog.ingest.admission.refusal import NOT_LEADER, wrong_last_sequence
 from streamlog.ingest.backpressure import InFlightBytes
-from streamlog.ingest.partition_ingest import DELAYED_OVERHEAD_BYTES, DelayedAcks
+from streamlog.ingest.partition_ingest import (
+    DELAYED_OVERHEAD_BYTES,
+    ConflictAnswers,
+    DelayedAcks,
+)
 from streamlog.ingest.pub_acks import PubAcks
+from streamlog.metadata.commands import Command, Granted
+from streamlog.metadata.read_barrier import ReadBarrier
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
 from tests.ingest_way import Written
 from tests.led_partition import FakePartition, as_partition
+from tests.local_node import until
 
 
 class Waiters:
-    def __init__(self) -> None:
+    def __init__(self, barrier: ReadBarrier | None = None) -> None:
         self.partition = FakePartition()
         metrics = NodeMetrics()
         self.written = Written()
@@ -26,6 +34,7 @@ class Waiters:
             leader_epoch=0,
             stream="orders",
             answers=self.answers,
+            conflicts=ConflictAnswers(self.answers, self.room, barrier),
             room=self.room,
         )
 
@@ -80,3 +89,60 @@ async def test_nothing_is_committed_by_the_high_watermark_of_another_epoch(chang
     world.written.clear()
     world.awaited.add(b"b", 11, b"{}")
     assert [b"10008" in line for line in world.written] == [True]
+
+
+# Conflicts
+
+
+class FakeMetadata:
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        self.is_current, self.has_controller = False, True
+        self.may_answer = asyncio.Event()
+
+    async def request(self, command: Command) -> Granted:
+        await self.may_answer.wait()
+        if not self.has_controller:
+            raise NoController("lost")
+        return Granted(0, {"high_watermark": 3})
+
+    async def take(self, command: Command, *, forwarded: bool) -> Granted:
+        return Granted(3, {})
+
+
+CONFLICT = wrong_last_sequence(10)
+
+
+@pytest.mark.parametrize("change", ["", "follows", "leads again", "has no controller"])
+async def test_a_conflict_is_told_by_a_leader_that_knows_it_is_one(change: str) -> None:
+    """Its successor may have stored the message."""
+    metadata = FakeMetadata()
+    world = Waiters(ReadBarrier(metadata))
+    conflicts = world.awaited._conflicts
+    running = asyncio.create_task(conflicts.run())
+    world.awaited.add(b"committed", 9, CONFLICT)
+    world.awaited.add(b"later", 10, CONFLICT)
+    world.move(11)
+    await asyncio.sleep(0)
+    assert world.told() == []
+    assert world.room.taken_bytes > 0
+    world.partition.is_leader = change != "follows"
+    world.partition.leader_epoch = int(change == "leads again")
+    metadata.has_controller = change != "has no controller"
+    metadata.may_answer.set()
+    await until(lambda: world.room.taken_bytes == 0)
+    expected = b"10008" if change else b"10071"
+    assert [expected in line for line in world.written] == [True, True]
+    assert world.told() == ["committed", "later"]
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_the_node_that_decides_tells_a_conflict_at_once() -> None:
+    metadata = FakeMetadata()
+    metadata.is_current = True
+    world = Waiters(ReadBarrier(metadata))
+    world.awaited.add(b"a", 9, CONFLICT)
+    assert [b"10071" in line for line in world.written] == [True]
+    assert world.room.taken_bytes == 0

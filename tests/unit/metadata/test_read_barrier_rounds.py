@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from streamlog.control.read_barrier import ReadBarrier
 from streamlog.errors import NoController
 from streamlog.metadata.commands import AwaitApplied, Command, Granted
+from streamlog.metadata.read_barrier import ReadBarrier
 
 
 class FakeMetadata:
