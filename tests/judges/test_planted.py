@@ -330,11 +330,6 @@ LATE: Final[dict[str, Sequence[Op]]] = {
         bucket("put", 2, 3, {"sequence": 2}, value="b"),
         bucket("get", 1_000, 1_001, {"sequence": 1, "value": "a"}),
     ],
-    "a conflict with an older message": [
-        expected("publish", 0, 1, {"sequence": 1}, value="a", expected=0),
-        expected("publish", 2, 3, {"sequence": 2}, value="b", expected=1),
-        expected("publish", 1_000, 1_001, {"conflict": True, "last": 1}, value="c", expected=2),
-    ],
     "an older commit": [
         commits("commit", 0, 1, {}, offset=10),
         commits("commit", 2, 3, {}, offset=20),
@@ -350,6 +345,17 @@ def test_reads_may_be_as_late_as_they_are_allowed_to_be(tmp_path: Path, name: st
     for late_s in (0.0, 996e-9):
         with pytest.raises(NotLinearizable, match="client 2 "):
             judge(path, late_s=late_s)
+
+
+def test_a_conflict_is_never_late(tmp_path: Path) -> None:
+    """Its message would be stored by the leader that knows more."""
+    history = [
+        expected("publish", 0, 1, {"sequence": 1}, value="a", expected=0),
+        expected("publish", 2, 3, {"sequence": 2}, value="b", expected=1),
+        expected("publish", 1_000, 1_001, {"conflict": True, "last": 1}, value="c", expected=2),
+    ]
+    with pytest.raises(NotLinearizable):
+        judge(write(tmp_path, history), late_s=1.0)
 
 
 def test_an_offset_is_never_late(tmp_path: Path) -> None:
