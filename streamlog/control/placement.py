@@ -110,7 +110,8 @@ class PlacementOperations(Operations):
         before = await self._service.load.everywhere()
         await asyncio.sleep(sample_s)
         after = await self._service.load.everywhere()
-        load = cluster_load(self._service.image, before, after, known=self._metadata.image.streams)
+        image, known = self._service.image, self._metadata.image.streams
+        load = await asyncio.to_thread(cluster_load, image, before, after, known)
         plan = await stepwise(
             plan_in_steps(
                 load.nodes,

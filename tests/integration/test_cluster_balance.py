@@ -1,0 +1,55 @@
+"""Nodes that carry unlike loads are balanced while everybody publishes; a plan is shown, carried out, cancelled."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from tests.history import Lane
+from tests.integration.campaign import Acks, campaign
+from tools.nodes.cluster import Cluster
+from tools.nodes.server_process import wait_until
+
+LANES: Final = [Lane("skewed", number) for number in range(6)]
+QUICKLY: Final = ("--sample-seconds", "1")
+
+
+async def test_a_skewed_cluster_is_balanced_while_everybody_publishes(tmp_path: Path) -> None:
+    """Two of three nodes keep all, and one of them leads it."""
+    acks = Acks()
+    with Cluster(tmp_path) as cluster:
+
+        def kept() -> dict[Lane, tuple[int, ...]]:
+            partitions = cluster.view().partitions
+            return {lane: tuple(partitions[lane].replicas) for lane in LANES}
+
+        def plan(*options: str) -> Any:
+            return json.loads(cluster.command("cluster", "balance", *QUICKLY, *options, "--json"))
+
+        def faults() -> None:
+            for lane in LANES:
+                cluster.command("stream", "move", lane.stream, str(lane.partition), "1,2", "--wait")
+                cluster.command("cluster", "elect-leader", lane.stream, str(lane.partition))
+            acks.go_on()
+            before = kept()
+            assert set(before.values()) == {(1, 2)}
+            shown = plan()
+            assert shown["moves"]
+            assert shown["missing"] == []
+            assert kept() == before, "a plan moves nothing"
+            rates = {it["node"]: it["before"]["bytes_in_per_s"] for it in shown["nodes"]}
+            assert rates[1] > 0
+            done = plan("--execute", "--yes", "--concurrent-moves", "2")
+            assert (done["moved"], done["failed"]) == (len(done["moves"]), {})
+            wanted = {(it["stream"], it["partition"]): tuple(it["after"]) for it in done["moves"]}
+            acks.go_on()
+            wait_until(
+                lambda: kept() == {**before, **{Lane(*it): to for it, to in wanted.items()}},
+                "the partitions are where they were planned to be",
+            )
+            partitions = cluster.view().partitions
+            led = [partitions[lane].leader for lane in LANES]
+            assert sorted(led) == [1, 1, 2, 2, 3, 3]
+            assert all(partitions[lane].leader == kept()[lane][0] for lane in LANES)
+            assert plan()["moves"] == []
+
+        await campaign(cluster, LANES, faults, acks=acks, settings={"replicas": "2"})
