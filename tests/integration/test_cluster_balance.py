@@ -7,9 +7,12 @@ from typing import Any, Final
 from tests.history import Lane
 from tests.integration.campaign import Acks, campaign
 from tools.nodes.cluster import Cluster
+from tools.nodes.node_process import Settings
 from tools.nodes.server_process import wait_until
 
 LANES: Final = [Lane("skewed", number) for number in range(6)]
+PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 25_000, "session_timeout_ms": 30_000}}
+"""A node that stands still for a moment is not fenced for it."""
 QUICKLY: Final = ("--sample-seconds", "1")
 
 
@@ -53,3 +56,25 @@ async def test_a_skewed_cluster_is_balanced_while_everybody_publishes(tmp_path: 
             assert plan()["moves"] == []
 
         await campaign(cluster, LANES, faults, acks=acks, settings={"replicas": "2"})
+
+
+def test_moves_under_way_are_cancelled(tmp_path: Path) -> None:
+    """The node that a partition moves to stands still."""
+    with Cluster(tmp_path, settings=PATIENT) as cluster:
+        cluster.command("stream", "add", "kept", "--replicas", "2")
+        cluster.command("stream", "move", "kept", "0", "1,2", "--wait")
+        able = [f"{node.kafka}" for number, node in cluster.nodes.items() if number != 3]
+        if cluster.controller() == 3:
+            cluster.command("cluster", "transfer-controller", "1")
+            wait_until(lambda: cluster.controller() != 3, "another controller")
+        servers = ("--bootstrap-server", ",".join(able))
+        cluster[3].pause()
+        try:
+            cluster.command_without_servers("stream", "move", "kept", "0", "3,2", *servers)
+            said = cluster.command_without_servers(
+                "cluster", "balance", "--cancel", "--yes", "--json", *servers
+            )
+        finally:
+            cluster[3].resume()
+        assert json.loads(said) == {"cancelled": ["kept/0"], "refused": {}}
+        assert set(cluster.view().partitions[Lane("kept")].replicas) == {1, 2}

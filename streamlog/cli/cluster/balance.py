@@ -222,7 +222,7 @@ def _row(node: Mapping[str, Any]) -> tuple[object, ...]:
 # Carrying it out
 
 
-class Done(NamedTuple):
+class BalanceOutcome(NamedTuple):
     """What became of the moves."""
 
     moved: int
@@ -258,7 +258,7 @@ class Execution:
         """Nor is waited for those that are under way."""
         self._interrupted = False
 
-    async def run(self) -> Done:
+    async def run(self) -> BalanceOutcome:
         """Until all is done; or, after the first Ctrl-C, what is under way; or, after another one, at once."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
@@ -273,7 +273,7 @@ class Execution:
                 await self._pause()
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-        return Done(self._moved, self._failed, self._interrupted)
+        return BalanceOutcome(self._moved, self._failed, self._interrupted)
 
     def _interrupt(self) -> None:
         if self._interrupted:

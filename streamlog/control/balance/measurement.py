@@ -1,6 +1,6 @@
 """What nodes carry: each tells what it has counted, twice; the difference gives the rates.
 
-A node counts for itself, whoever asks. What is written to a partition is how far its log has grown: in bytes, or,
+A node counts all that it keeps. What is written to a partition is how far its log has grown: in bytes, or,
 where retention or compaction took something from it meanwhile, in records of the log's mean size. What is read of it
 is what its leader has read from the log for others: consumers, followers, and the node's own tasks. Reads that a
 follower serves are not counted.
@@ -27,7 +27,7 @@ LOAD_TIMEOUT_S: Final = 5.0
 _REQUEST: Final = "LOAD"
 
 
-class PartitionCounts(NamedTuple):
+class ReplicaCounts(NamedTuple):
     """A replica at one time."""
 
     log_start_offset: int
@@ -44,7 +44,7 @@ class NodeCounts(NamedTuple):
     """By a clock of its own."""
     disk_total_bytes: int
     disk_used_bytes: int
-    partitions: Mapping[TopicPartition, PartitionCounts]
+    partitions: Mapping[TopicPartition, ReplicaCounts]
 
     def json(self) -> dict[str, Any]:
         """What ``of_json`` reads."""
@@ -60,7 +60,7 @@ class NodeCounts(NamedTuple):
                 int(fields["disk_total_bytes"]),
                 int(fields["disk_used_bytes"]),
                 {
-                    TopicPartition(str(stream), int(number)): PartitionCounts(*map(int, counts))
+                    TopicPartition(str(stream), int(number)): ReplicaCounts(*map(int, counts))
                     for stream, number, *counts in fields["partitions"]
                 },
             )
@@ -110,11 +110,11 @@ class LoadCounters:
             disk = await asyncio.to_thread(shutil.disk_usage, self._data_dir)
         except OSError as error:
             raise StorageFailed(f"{self._data_dir}: {error.strerror or error}") from None
-        found: dict[TopicPartition, PartitionCounts] = {}
+        found: dict[TopicPartition, ReplicaCounts] = {}
         async for it in cooperatively(self._partitions.partitions()):
             if not it.closed:
                 told = it.statistics()
-                found[it.tp] = PartitionCounts(
+                found[it.tp] = ReplicaCounts(
                     told.local_log_start_offset,
                     told.log_end_offset,
                     told.size_bytes,
@@ -205,7 +205,7 @@ def cluster_load(
     )
 
 
-def grown_bytes(before: PartitionCounts, after: PartitionCounts) -> int:
+def grown_bytes(before: ReplicaCounts, after: ReplicaCounts) -> int:
     """What was written between the two."""
     records = after.log_end_offset - before.log_end_offset
     if records <= 0:

@@ -157,7 +157,7 @@ _LED: Final = (OUT, LEADERS)
 """Those that go with the leader."""
 
 
-class _Bounds(NamedTuple):
+class _GoalBounds(NamedTuple):
     """Of a goal, for each node."""
 
     goal: Goal
@@ -167,7 +167,7 @@ class _Bounds(NamedTuple):
     gain_min: int
 
 
-class _Partition:
+class _PlannedPartition:
     __slots__ = ("costs", "load", "movable", "replicas")
 
     def __init__(self, load: PartitionLoad, replicas: list[int]) -> None:
@@ -233,7 +233,7 @@ class _Planner:
         self._racks = [it.node if it.rack is None else it.rack for it in self._nodes]
         self._machines = [it.machine for it in self._nodes]
         self._partitions = [
-            _Partition(it, [index.get(node, -1) for node in it.replicas])
+            _PlannedPartition(it, [index.get(node, -1) for node in it.replicas])
             for it in sorted(partitions)
         ]
         count = len(self._nodes)
@@ -256,7 +256,7 @@ class _Planner:
         self._moves_max = moves_max
         self._looked = 0
         self._is_complete = True
-        self._bounds: list[_Bounds] = []
+        self._bounds: list[_GoalBounds] = []
 
     def run(self, limit_percent: int, percent: int) -> Generator[None, None, BalancePlan]:
         self._bounds = self._all_bounds(limit_percent, percent)
@@ -282,10 +282,10 @@ class _Planner:
 
     # Bounds and costs
 
-    def _all_bounds(self, limit_percent: int, percent: int) -> list[_Bounds]:
+    def _all_bounds(self, limit_percent: int, percent: int) -> list[_GoalBounds]:
         capacity = [it.disk_total_bytes for it in self._nodes]
         no_lower = [0] * len(capacity)
-        limit = _Bounds(
+        limit = _GoalBounds(
             Goal.DISK_LIMIT, DISK, no_lower, [it * limit_percent // 100 for it in capacity], 1
         )
         disk_slack = [it * DISK_SLACK_PERCENT // 100 for it in capacity]
@@ -301,7 +301,7 @@ class _Planner:
 
     def _even(
         self, goal: Goal, resource: int, weights: list[int], slacks: list[int], percent: int
-    ) -> _Bounds:
+    ) -> _GoalBounds:
         load, carries = self._loads[resource], [it.carries for it in self._nodes]
         whole = sum(w for w, counts in zip(weights, carries, strict=True) if counts)
         total = sum(load)
@@ -313,7 +313,7 @@ class _Planner:
                 slack = max(mean * percent // 100, slacks[node])
                 lower[node], upper[node] = max(0, mean - slack), mean_up + slack
         gain_min = max(1, total // max(1, sum(carries)) // GAIN_PARTS)
-        return _Bounds(goal, resource, lower, upper, gain_min)
+        return _GoalBounds(goal, resource, lower, upper, gain_min)
 
     def _costs(self) -> list[tuple[Goal, int]]:
         shared = sum(
@@ -362,7 +362,7 @@ class _Planner:
             self._is_complete = False
         return self._is_complete
 
-    def _may_keep(self, it: _Partition, source: int, target: int) -> bool:
+    def _may_keep(self, it: _PlannedPartition, source: int, target: int) -> bool:
         """``target`` may keep the replica of ``source``: racks get no worse, and no machine has two."""
         if target in it.replicas:
             return False
@@ -381,7 +381,7 @@ class _Planner:
             return False
         return all(self._change(it, source, target, amounts) <= 0 for it in self._bounds[:rank])
 
-    def _change(self, bounds: _Bounds, source: int, target: int, amounts: Sequence[int]) -> int:
+    def _change(self, bounds: _GoalBounds, source: int, target: int, amounts: Sequence[int]) -> int:
         """Of the cost."""
         amount = amounts[bounds.resource]
         if not amount:
@@ -434,7 +434,7 @@ class _Planner:
                 if not found or not self._may_move(number):
                     break
 
-                def cost(pair: tuple[int, int], it: _Partition = it) -> tuple[int, int, int]:
+                def cost(pair: tuple[int, int], it: _PlannedPartition = it) -> tuple[int, int, int]:
                     amounts = _replica_amounts(it, pair[0])
                     worse = self._change(self._bounds[0], *pair, amounts)
                     return worse, amounts[LEADERS], self._loads[REPLICAS][pair[1]]
@@ -533,7 +533,7 @@ class _Planner:
         found = [number for number in kept if partitions[number].costs[resource]]
         return sorted(found, key=lambda number: (-partitions[number].costs[resource], number))
 
-    def _by_load(self, bounds: _Bounds, nodes: Iterable[int]) -> list[int]:
+    def _by_load(self, bounds: _GoalBounds, nodes: Iterable[int]) -> list[int]:
         """Those with least first, by what they are to carry."""
         load, upper = self._loads[bounds.resource], bounds.upper
         return sorted(nodes, key=lambda i: (load[i] / upper[i] if upper[i] else 0.0, i))
@@ -546,12 +546,12 @@ def _outside(value: int, lower: int, upper: int) -> int:
     return lower - value if value < lower else 0
 
 
-def _replica_amounts(it: _Partition, source: int) -> tuple[int, ...]:
+def _replica_amounts(it: _PlannedPartition, source: int) -> tuple[int, ...]:
     size, bytes_in, bytes_out, leaders, replicas = it.costs
     if it.replicas[0] == source:
         return size, bytes_in, bytes_out, leaders, replicas
     return size, bytes_in, 0, 0, replicas
 
 
-def _leader_amounts(it: _Partition) -> tuple[int, ...]:
+def _leader_amounts(it: _PlannedPartition) -> tuple[int, ...]:
     return 0, 0, it.costs[OUT], 1, 0

@@ -13,7 +13,7 @@ from streamlog.control.balance.measurement import (
     ClusterLoad,
     MissingNode,
     NodeCounts,
-    PartitionCounts,
+    ReplicaCounts,
     cluster_load,
     grown_bytes,
 )
@@ -24,11 +24,11 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from tests.unit.jetstream.verbs.test_succession import changed, image, partition
 
 ORDERS = TopicPartition("orders", 0)
-THEN = PartitionCounts(0, 100, 10_000, 500)
-NOW = PartitionCounts(0, 300, 30_000, 4_500)
+THEN = ReplicaCounts(0, 100, 10_000, 500)
+NOW = ReplicaCounts(0, 300, 30_000, 4_500)
 
 
-def counts(time_ms: int, of: PartitionCounts = NOW, *, used: int = 500_000) -> NodeCounts:
+def counts(time_ms: int, of: ReplicaCounts = NOW, *, used: int = 500_000) -> NodeCounts:
     return NodeCounts(time_ms, 1_000_000, used, {ORDERS: of})
 
 
@@ -73,7 +73,7 @@ def test_rates_come_from_the_leader_of_a_partition() -> None:
         (THEN, NOW._replace(size_bytes=6_000), 4_000),  # compacted
     ],
 )
-def test_what_was_written(before: PartitionCounts, after: PartitionCounts, grown: int) -> None:
+def test_what_was_written(before: ReplicaCounts, after: ReplicaCounts, grown: int) -> None:
     assert grown_bytes(before, after) == grown
 
 
