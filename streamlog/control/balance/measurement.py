@@ -10,6 +10,7 @@ import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -68,7 +69,8 @@ class NodeCounts(NamedTuple):
             raise CorruptData(f"another node's load does not decode: {error!r}") from None
 
 
-class MissingNode(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MissingNode:
     """A node that does not tell what it carries. What it keeps is left alone."""
 
     node: NodeId

@@ -10,7 +10,8 @@ would carry if all carried alike, so that small differences move nothing. All nu
 an equal plan.
 
 A step of a later goal may not undo an earlier one; a step of an earlier goal may cost a later one something. What is
-not searched: two replicas that change places in one step.
+not searched: two replicas that change places in one step. Steps of one partition become one move, in the place of the
+first: so the costs of what is moved halfway are not those of the search halfway.
 """
 
 from collections.abc import Generator, Iterable, Sequence

@@ -21,7 +21,7 @@ class SlowCluster:
     """Each look at it brings the moves under way a step forward; ``steps`` looks end one."""
 
     def __init__(self, partitions: int, *, steps: int = 2) -> None:
-        self.replicas = dict.fromkeys(range(partitions), (1, 2))
+        self.replicas: dict[int, tuple[int, ...]] = dict.fromkeys(range(partitions), (1, 2))
         self.leaders = dict.fromkeys(range(partitions), 1)
         self.moving: dict[int, tuple[tuple[int, ...], int]] = {}
         self.begun: list[int] = []
