@@ -1,14 +1,29 @@
 """Operations on where partitions are and which node leads them."""
 
+import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 from streamlog.acl.rules import Operation
+from streamlog.control.balance.measurement import MissingNode, cluster_load
+from streamlog.control.balance.planner import (
+    DISK_LIMIT_PERCENT,
+    MOVES_MAX,
+    TOLERANCE_PERCENT,
+    GoalCost,
+    NodeBalance,
+    PartitionMove,
+    plan_in_steps,
+)
 from streamlog.control.operation import Operations, operation
 from streamlog.errors import InvalidRequest, NodeNotFound, PartlyDone, StreamlogError
-from streamlog.fairness import cooperatively
+from streamlog.fairness import cooperatively, stepwise
 from streamlog.metadata.commands import CancelMove, ElectLeader, MovePartition, RebalanceLeaders
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, PartitionImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+
+SAMPLE_MAX_S: Final = 300.0
+"""For which a plan measures rates."""
 
 
 class NoReplacement(InvalidRequest):
@@ -34,8 +49,24 @@ class Move:
     removing: tuple[NodeId, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What would even out the load of the nodes."""
+
+    moves: tuple[PartitionMove, ...]
+    """In their order."""
+    nodes: tuple[NodeBalance, ...]
+    goals: tuple[GoalCost, ...]
+    is_complete: bool
+    """False: there is more to move than this plan may; ask again once it is carried out."""
+    copied_bytes: int
+    missing: tuple[MissingNode, ...]
+    left_alone: int
+    """Partitions that may not be moved now."""
+
+
 class PlacementOperations(Operations):
-    """All of them need ALTER of the cluster; to list moves, DESCRIBE."""
+    """All of them need ALTER of the cluster; to list moves, or to plan some, DESCRIBE."""
 
     group = "placement"
 
@@ -57,6 +88,48 @@ class PlacementOperations(Operations):
                 if it.is_moving
             )
         return tuple(found)
+
+    @operation("GET /balance")
+    async def plan_balance(
+        self,
+        sample_s: float = 5.0,
+        moves_max: int = MOVES_MAX,
+        disk_limit_percent: int = DISK_LIMIT_PERCENT,
+        tolerance_percent: int = TOLERANCE_PERCENT,
+    ) -> Balance:
+        """Plan the moves that even out the load of the nodes. Nothing is moved.
+
+        The goals, in their order: racks, no disk above ``disk_limit_percent``, disk, bytes in, bytes out, leaders,
+        replicas. Rates are measured for ``sample_s`` seconds. A load within ``tolerance_percent`` of the mean is even.
+        Nodes that do not answer are ``missing``: what they keep is left alone.
+        """
+        self._check(Operation.DESCRIBE)
+        if not 0.1 <= sample_s <= SAMPLE_MAX_S:
+            raise InvalidRequest(f"sample_s: 0.1 to {SAMPLE_MAX_S:g}")
+        await self._service.freshness.catch_up()
+        before = await self._service.load.everywhere()
+        await asyncio.sleep(sample_s)
+        after = await self._service.load.everywhere()
+        image, known = self._service.image, self._metadata.image.streams
+        load = await asyncio.to_thread(cluster_load, image, before, after, known)
+        plan = await stepwise(
+            plan_in_steps(
+                load.nodes,
+                load.partitions,
+                moves_max=moves_max,
+                disk_limit_percent=disk_limit_percent,
+                tolerance_percent=tolerance_percent,
+            )
+        )
+        return Balance(
+            plan.moves,
+            plan.nodes,
+            plan.goals,
+            plan.is_complete,
+            plan.copied_bytes,
+            load.missing,
+            load.left_alone,
+        )
 
     @operation("POST /streams/{stream}/move", about=("stream", "partition", "replicas"), act=True)
     async def move(self, stream: str, partition: int, replicas: tuple[NodeId, ...]) -> None:

@@ -10,6 +10,7 @@ from streamlog.authz.permissions import Permissions
 from streamlog.authz.service import AuthorizationService
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
 from streamlog.config import GroupsSection, LogSection
+from streamlog.control.balance.measurement import LoadCounters
 from streamlog.control.leaders.group_coordinators import CoordinatorRouter, LocalCoordinators
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader
@@ -92,6 +93,10 @@ class ControlService:
         self.leader = LocalLeader(partitions, lease, message_bytes_max=limits.message_bytes_max)
         self.leader.register(self.nodes)
         self.leaders = LeaderRouter(node_id, self.leader, self.nodes, image=lambda: metadata.image)
+        self.load = LoadCounters(
+            node_id, partitions, self.nodes, image=lambda: metadata.image, data_dir=data_dir
+        )
+        self.load.register()
         self.groups_settings = GroupsSection() if groups is None else groups.settings
         coordinators = LocalCoordinators(groups)
         coordinators.register(self.nodes)

@@ -107,6 +107,8 @@ class Reader:
         self.closed = False
         self.was_read = False
         """Since the reader of this has set it to False."""
+        self.read_bytes = 0
+        """Of all that was read, from the object store, too."""
         self._tp = tp
         self._log = log
         self._workers = workers
@@ -147,6 +149,7 @@ class Reader:
                 await self.check_files()
                 raise
             else:
+                self.read_bytes += len(part)
                 return await self.decrypted(part) if part.is_encrypted else part
             await self._verify(segment)
 
@@ -158,6 +161,7 @@ class Reader:
             part = self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
         except _NotVerifiedError:
             return None
+        self.read_bytes += len(part)
         if part.is_encrypted:
             _decrypt(part)
         return part

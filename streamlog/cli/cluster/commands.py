@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamlog.cli.cluster import features, force, quorum
+from streamlog.cli.cluster import balance, features, force, quorum
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.description import cluster_facts
 from streamlog.cli.cluster.waiting import wait_until
@@ -251,6 +251,7 @@ for command in (
     remove_node,
     elect_leader,
     rebalance,
+    balance.balance,
     quorum.quorum,
     quorum.transfer_controller,
     quorum.add_voter,

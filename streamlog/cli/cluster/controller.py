@@ -29,9 +29,9 @@ class Controller:
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
 
-    async def operate(self, name: str, **arguments: Any) -> Any:
+    async def operate(self, name: str, *, timeout_ms: int | None = None, **arguments: Any) -> Any:
         """What comes of an operation of ``control``. Raises what that does, and NoController."""
-        return await self._cluster.operate(name, arguments)
+        return await self._cluster.operate(name, arguments, timeout_ms=timeout_ms)
 
     async def describe(self) -> Description:
         """Quorum and nodes as the controller knows them; without one, as those nodes do that

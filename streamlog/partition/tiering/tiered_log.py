@@ -370,6 +370,7 @@ class TieredLog:
                             offset, self.log_start_offset, self._log.log_end_offset
                         )
                     part = segment.slice(offset, max_bytes, end)
+                    self._reader.read_bytes += len(part)
             finally:
                 context.storage.unpin(pinned)
         except CorruptData:

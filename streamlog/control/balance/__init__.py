@@ -1,0 +1,1 @@
+"""Balance by load: what nodes carry, and the plan that evens it out."""

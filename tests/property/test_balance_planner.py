@@ -1,0 +1,147 @@
+"""Any plan of a balance against a naive count of what comes of it."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlog.control.balance.planner import (
+    Goal,
+    NodeResources,
+    PartitionLoad,
+    plan_balance,
+)
+from streamlog.model import NodeId
+from tests.unit.control.balance_worlds import DISK_BYTES, after, with_sizes
+
+KIB = 1024
+Cluster = tuple[list[NodeResources], list[PartitionLoad]]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    count = draw(st.integers(1, 7))
+    racks = draw(st.integers(1, 4))
+    nodes = []
+    for i in range(1, count + 1):
+        takes = draw(st.sampled_from([True, True, True, False]))
+        nodes.append(
+            NodeResources(
+                NodeId(i),
+                draw(st.sampled_from([None, *"abcd"[:racks]])),
+                NodeId(draw(st.sampled_from([i, i, (i + 1) // 2]))),
+                draw(st.sampled_from([DISK_BYTES, 2 * DISK_BYTES])),
+                draw(st.integers(0, DISK_BYTES // 10)),
+                takes,
+                takes or draw(st.booleans()),
+            )
+        )
+    loads = []
+    ids = st.sampled_from([*(it.node for it in nodes), NodeId(99)])
+    for number in range(draw(st.integers(0, 25))):
+        kept = draw(st.lists(ids, min_size=1, max_size=min(count, 4), unique=True))
+        loads.append(
+            PartitionLoad(
+                "orders",
+                number,
+                tuple(kept),
+                draw(st.integers(0, DISK_BYTES // 8)),
+                draw(st.integers(0, 900 * KIB)),
+                draw(st.integers(0, 2_000 * KIB)),
+                draw(st.sampled_from([True, True, True, False])),
+            )
+        )
+    return with_sizes(nodes, loads), loads
+
+
+def rack_of(nodes: list[NodeResources]) -> dict[NodeId, object]:
+    return {it.node: it.node if it.rack is None else it.rack for it in nodes}
+
+
+@given(cluster=clusters())
+def test_a_plan_keeps_the_rules_and_makes_no_goal_worse_than_it_pays_for(cluster: Cluster) -> None:
+    nodes, before = cluster
+    plan = plan_balance(nodes, before)
+    found = after(before, plan)
+    known = {it.node: it for it in nodes}
+    racks = rack_of(nodes)
+    takers = {it.node for it in nodes if it.takes}
+    for old, new in zip(before, found, strict=True):
+        assert len(set(new.replicas)) == len(old.replicas)
+        if not old.movable or not known.keys() >= set(old.replicas):
+            assert new == old
+            continue
+        added = set(new.replicas) - set(old.replicas)
+        assert added <= takers
+        if new.replicas[0] != old.replicas[0]:
+            assert new.replicas[0] in takers
+        for node in added:  # no machine that has one already
+            assert [known[it].machine for it in new.replicas].count(known[node].machine) == 1
+        kept = [racks[it] for it in new.replicas]
+        assert len(set(kept)) >= len({racks[it] for it in old.replicas})
+        for double in (it for it in new.replicas if kept.count(racks[it]) > 1):
+            others = {known[it].machine for it in new.replicas if it != double}
+            free = [
+                it for it in takers if racks[it] not in kept and known[it].machine not in others
+            ]
+            assert not free, f"{double} could go to {free}"
+    assert {it.replicas for it in before} or not plan.moves
+    costs_before = tuple(it.before for it in plan.goals)
+    costs_after = tuple(it.after for it in plan.goals)
+    assert costs_after <= costs_before, "the first goal that changes gets better"
+    assert (costs_after == costs_before) == (not plan.moves)
+
+
+@given(cluster=clusters())
+def test_a_plan_tells_what_each_node_will_carry(cluster: Cluster) -> None:
+    nodes, before = cluster
+    plan = plan_balance(nodes, before)
+    found = after(before, plan)
+    copied = 0
+    for stage, loads in (("before", before), ("after", found)):
+        replicas, leaders = Counter[NodeId](), Counter[NodeId]()
+        bytes_in, bytes_out = Counter[NodeId](), Counter[NodeId]()
+        for it in loads:
+            leaders[it.replicas[0]] += 1
+            bytes_out[it.replicas[0]] += it.bytes_out_per_s
+            for node in it.replicas:
+                replicas[node] += 1
+                bytes_in[node] += it.bytes_in_per_s
+        for row in plan.nodes:
+            told = getattr(row, stage)
+            assert told.replicas == replicas[row.node]
+            assert told.leaders == leaders[row.node]
+            assert told.bytes_in_per_s == bytes_in[row.node]
+            assert told.bytes_out_per_s == bytes_out[row.node]
+    used = {it.node: it.disk_used_bytes for it in nodes}
+    for old, new in zip(before, found, strict=True):
+        for node in set(new.replicas) - set(old.replicas):
+            used[node] += old.size_bytes
+            copied += old.size_bytes
+        for node in set(old.replicas) - set(new.replicas):
+            used[node] -= old.size_bytes
+    assert {it.node: it.after.disk_used_bytes for it in plan.nodes} == used
+    assert plan.copied_bytes == copied
+
+
+@given(cluster=clusters())
+def test_after_a_plan_there_is_no_other(cluster: Cluster) -> None:
+    nodes, before = cluster
+    plan = plan_balance(nodes, before)
+    assert plan == plan_balance(nodes[::-1], before[::-1])
+    used = {it.node: it.after.disk_used_bytes for it in plan.nodes}
+    then = [it._replace(disk_used_bytes=used[it.node]) for it in nodes]
+    again = plan_balance(then, after(before, plan))
+    if plan.is_complete:
+        assert not again.moves
+    assert [it.before for it in again.goals] == [it.after for it in plan.goals]
+
+
+@given(cluster=clusters(), moves_max=st.integers(1, 4))
+def test_a_plan_that_is_cut_short_is_no_step_back(cluster: Cluster, moves_max: int) -> None:
+    nodes, before = cluster
+    plan = plan_balance(nodes, before, moves_max=moves_max)
+    assert len(plan.moves) <= moves_max
+    goals = {it.goal: it for it in plan.goals}
+    assert goals[Goal.RACKS].after <= goals[Goal.RACKS].before
+    assert [it.after for it in plan.goals] <= [it.before for it in plan.goals]
