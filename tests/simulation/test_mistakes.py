@@ -237,7 +237,7 @@ CASES: list[tuple[Plant, MakeTimed, range, str]] = [
     (write_ids_of_another_leader, AskingWorld, range(20, 200), TWICE),
     (forget_the_ids_of_batches, AskingWorld, range(10, 200), TWICE),
     (owe_no_erasure, AskingWorld, range(8, 200), "is not erased, which the rollup"),
-    (open_without_ids_that_cannot_be_read, AskingWorld, range(138, 200), TWICE),
+    (open_without_ids_that_cannot_be_read, AskingWorld, range(39, 200), TWICE),
     (
         count_what_is_not_committed_as_stored,
         AskingWorld,
