@@ -45,7 +45,7 @@ def main() -> None:
     if options.kind == "decoder":
         print(json.dumps(_decode(options.path, options.stream)))
         return
-    spark = _session(kafka=options.kind == "kafka")
+    spark = session(kafka=options.kind == "kafka")
     try:
         frame = SOURCES[options.kind](spark, options)
         if options.kind == "make-parquet":
@@ -73,7 +73,7 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _session(*, kafka: bool) -> "SparkSession":
+def session(*, kafka: bool) -> "SparkSession":
     prepare_environment()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     import pyspark
@@ -94,17 +94,17 @@ def _session(*, kafka: bool) -> "SparkSession":
     return session
 
 
-def _ours(spark: "SparkSession", options: argparse.Namespace, **where: str) -> "DataFrame":
+def ours(spark: "SparkSession", options: argparse.Namespace, **where: str) -> "DataFrame":
     source = spark.read.format("streamlog").schema(SCHEMA).options(**where)
     return source.options(subscribe=options.stream, minPartitions=TASKS).load()
 
 
 def _path(spark: "SparkSession", options: argparse.Namespace) -> "DataFrame":
-    return _ours(spark, options, path=options.path)
+    return ours(spark, options, path=options.path)
 
 
 def _servers(spark: "SparkSession", options: argparse.Namespace) -> "DataFrame":
-    return _ours(spark, options, servers=options.server)
+    return ours(spark, options, servers=options.server)
 
 
 def _parquet(spark: "SparkSession", options: argparse.Namespace) -> "DataFrame":
@@ -140,11 +140,11 @@ def _measured(frame: "DataFrame", options: argparse.Namespace) -> dict[str, Any]
         return {"failed": f"{found} rows, where {options.count} were published"}
     for _ in range(options.warm_ups):
         _drop(frame)
-    passes = [_pass(frame, found, options) for _ in range(options.passes)]
+    passes = [timed_pass(frame, found, options) for _ in range(options.passes)]
     return {"messages": found} | {key: median(it[key] for it in passes) for key in passes[0]}
 
 
-def _pass(frame: "DataFrame", count: int, options: argparse.Namespace) -> dict[str, float]:
+def timed_pass(frame: "DataFrame", count: int, options: argparse.Namespace) -> dict[str, float]:
     before, started = _cpu_s(options.node_pid), time.perf_counter()
     _drop(frame)
     seconds, after = time.perf_counter() - started, _cpu_s(options.node_pid)
@@ -158,6 +158,8 @@ def _cpu_s(node_pid: int | None) -> dict[str, float]:
     """Of processes that were started and have ended as well, if their parents still run."""
     used = {"java_s_per_gb": 0.0, "workers_s_per_gb": 0.0, "node_s_per_gb": 0.0}
     for process in psutil.Process().children(recursive=True):
+        if process.pid == node_pid:
+            continue
         with contextlib.suppress(psutil.NoSuchProcess):
             name, times = process.name(), process.cpu_times()
             own = times.user + times.system

@@ -14,7 +14,7 @@ from streamlog.tier.object_layout import PartitionPrefix
 
 PIECE_BYTES_LEAST: Final = 128 << 20
 PIECE_BYTES_MOST: Final = 512 << 20
-PIECES_LEAST: Final = 16
+PIECES_LEAST: Final = 8
 """So many tasks are there before one has more than the least."""
 
 

@@ -10,8 +10,8 @@ MIB = 1 << 20
     [
         (0, None, 1, 1),
         (100 * MIB, None, 1, 100 * MIB),
-        (2_000 * MIB, None, 1, 128 * MIB),
-        (4_096 * MIB, None, 1, 256 * MIB),
+        (1_000 * MIB, None, 1, 128 * MIB),
+        (2_048 * MIB, None, 1, 256 * MIB),
         (100_000 * MIB, None, 1, 512 * MIB),
         (4_096 * MIB, None, 64, 64 * MIB),
         (4_096 * MIB, 100 * MIB, 1, 100 * MIB),
