@@ -70,6 +70,7 @@ from streamlog.ingest.pub_ack_format import (
 from streamlog.ingest.pub_acks import NS_PER_MS, PubAcks
 from streamlog.ingest.schedules import scheduling_rules
 from streamlog.ingest.schedules.scheduled_message import ScheduledMessage
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.read_barrier import ReadBarrier
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
@@ -143,11 +144,19 @@ class ConflictAnswers:
     A leader that was replaced, and has not heard of it, gets messages beside its successor, and has an older log. It
     would refuse what the successor stores. So the node first learns what is decided by now (``ReadBarrier``). Where it
     still leads, it led when the message came, and no other node can have stored it. Otherwise its publisher is told
-    that the leader has changed, which leaves open what becomes of the message.
+    that the leader has changed, which leaves open what becomes of the message. A controller that stood still takes
+    itself for one until it notices, so the lease counts, too.
     """
 
-    def __init__(self, answers: PubAcks, room: InFlightBytes, barrier: ReadBarrier | None) -> None:
+    def __init__(
+        self,
+        answers: PubAcks,
+        room: InFlightBytes,
+        barrier: ReadBarrier | None,
+        lease: Lease | None = None,
+    ) -> None:
         """``barrier`` None: no other node can lead."""
+        self._lease = lease
         self._answers = answers
         self._room = room
         self._barrier = barrier
@@ -160,7 +169,7 @@ class ConflictAnswers:
     ) -> None:
         """``is_led``: whether this node leads as it did when the message came, as far as it knows."""
         if self._barrier is None or self._barrier.is_current:
-            self._answers.refuse_one(stream, reply, conflict if is_led() else NOT_LEADER)
+            self._tell(stream, reply, conflict, is_leader=is_led())
             return
         self._waiting.append((stream, reply, conflict, is_led))
         self._room.take(_delayed_bytes(reply, conflict))
@@ -176,8 +185,13 @@ class ConflictAnswers:
             is_newest = await barrier.catch_up()
             for stream, reply, conflict, is_led in waiting:
                 self._room.give_back(_delayed_bytes(reply, conflict))
-                told = conflict if is_newest and is_led() else NOT_LEADER
-                self._answers.refuse_one(stream, reply, told)
+                self._tell(stream, reply, conflict, is_leader=is_newest and is_led())
+
+    def _tell(
+        self, stream: str, reply: bytes, conflict: PublishRefusal, *, is_leader: bool
+    ) -> None:
+        is_leader = is_leader and (self._lease is None or self._lease.held)
+        self._answers.refuse_one(stream, reply, conflict if is_leader else NOT_LEADER)
 
 
 class DelayedAcks:

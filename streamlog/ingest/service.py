@@ -168,7 +168,7 @@ class IngestService:
         self._marked: int | None = None
         """The router's mark of this turn of ``_follow_changed``, if there is one."""
         self._answers = PubAcks(self._listening, metrics, router, is_linked=self._is_linked)
-        self._conflicts = ConflictAnswers(self._answers, self._room, barrier)
+        self._conflicts = ConflictAnswers(self._answers, self._room, barrier, lease)
         self._grown: dict[PartitionIngest, None] = {}
         self._snapshots = DedupSnapshots(self._take_grown)
         self._openings = DedupRecoveryScheduler(

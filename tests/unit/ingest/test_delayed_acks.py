@@ -12,16 +12,18 @@ from streamlog.ingest.partition_ingest import (
 )
 from streamlog.ingest.pub_acks import PubAcks
 from streamlog.metadata.commands import Command, Granted
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.read_barrier import ReadBarrier
 from streamlog.metrics import NodeMetrics
 from streamlog.nats.router import Router
+from tests.fake_lease import FakeLease
 from tests.ingest_way import Written
 from tests.led_partition import FakePartition, as_partition
 from tests.local_node import until
 
 
 class Waiters:
-    def __init__(self, barrier: ReadBarrier | None = None) -> None:
+    def __init__(self, barrier: ReadBarrier | None = None, lease: Lease | None = None) -> None:
         self.partition = FakePartition()
         metrics = NodeMetrics()
         self.written = Written()
@@ -34,7 +36,7 @@ class Waiters:
             leader_epoch=0,
             stream="orders",
             answers=self.answers,
-            conflicts=ConflictAnswers(self.answers, self.room, barrier),
+            conflicts=ConflictAnswers(self.answers, self.room, barrier, lease),
             room=self.room,
         )
 
@@ -146,3 +148,15 @@ async def test_the_node_that_decides_tells_a_conflict_at_once() -> None:
     world.awaited.add(b"a", 9, CONFLICT)
     assert [b"10071" in line for line in world.written] == [True]
     assert world.room.taken_bytes == 0
+
+
+async def test_a_controller_that_stood_still_tells_no_conflict() -> None:
+    """It has yet to notice that another one was elected, and has let another node lead."""
+    metadata, lease = FakeMetadata(), FakeLease()
+    metadata.is_current = True
+    world = Waiters(ReadBarrier(metadata), lease)
+    world.awaited.add(b"a", 9, CONFLICT)
+    lease.lapse()
+    world.awaited.add(b"b", 9, CONFLICT)
+    assert [b"10071" in line for line in world.written] == [True, False]
+    assert b"10008" in world.written[1]
