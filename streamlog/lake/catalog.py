@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 DEFAULT_CATALOG: Final = "default"
+HADOOP: Final = "hadoop"
+"""The type of a catalog that PyIceberg does not have."""
 _FILE_IO: Final = "pyiceberg.io.pyarrow.PyArrowFileIO"
 
 
@@ -52,7 +54,13 @@ class TableName:
 
         properties = {"py-io-impl": _FILE_IO, **self.properties}
         try:
+            if (configured := self._configured(properties)).get("type", "").lower() == HADOOP:
+                from streamlog.lake.hadoop_catalog import HadoopCatalog
+
+                return HadoopCatalog(self.catalog, **configured)
             return load_catalog(self.catalog, **properties)
+        except StreamlogError:
+            raise
         except (ValueError, KeyError, ImportError) as error:
             problem = f"{self.catalog!r} is not configured ({_line(error)})"
             name = self.catalog.upper()
@@ -60,6 +68,13 @@ class TableName:
             raise ConfigError("--catalog", problem, remedy) from None
         except Exception as error:  # each kind of catalog has errors of its own
             raise CatalogUnavailable(f"catalog {self.catalog!r}: {_line(error)}") from error
+
+    def _configured(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """With what the file and the variables say."""
+        from pyiceberg.utils.config import Config
+
+        told = Config().get_catalog_config(self.catalog) or {}
+        return {**{key: str(value) for key, value in told.items()}, **properties}
 
 
 def check_pyiceberg() -> None:

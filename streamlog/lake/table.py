@@ -4,7 +4,8 @@ A commit has one requirement above all: the main branch is at the snapshot that 
 would repeat a commit that another one has overtaken, on top of it. Here it is looked at first whether the position is
 still the same: it is, if the other commit was a compaction; it is not, if another job has committed the same records.
 A commit whose outcome is unknown is looked for by its id before it is repeated. Its repetition has the same requirement
-as long as the table is the same, so at most one of the attempts takes effect.
+as long as the table is the same, so at most one of the attempts takes effect. That the id is not found proves nothing if the job stood
+still until upkeep had removed the snapshot; so the files of such a commit are not removed with it.
 """
 
 import time
@@ -154,13 +155,16 @@ class LakeTable:
         commit_id = str(uuid.uuid4())
         summary = after.to_summary(parts, commit_id)
         until = time.monotonic() + self._patience_s
+        is_unknown = False
+        """An attempt may have taken effect. Then the files may be the table's, and are left to the upkeep."""
         while True:
             table = self.load()
             if has_commit(table.metadata, commit_id):
                 return after
             now = position_of(table.metadata)
             if not _same(now, expected):
-                delete_files(table.io, [it.file_path for it in files])
+                if not is_unknown:
+                    delete_files(table.io, [it.file_path for it in files])
                 raise TakenOver(
                     f"{self.name.table} has been committed to by another job: it is at"
                     f" {_shown(now)}, and was at {_shown(expected)}"
@@ -175,6 +179,7 @@ class LakeTable:
                         f"it is unknown whether a commit to {self.name.table} has taken effect:"
                         f" {_line(error)}"
                     ) from error
+                is_unknown = True
                 time.sleep(RETRY_S)
             else:
                 return after

@@ -94,6 +94,60 @@ def test_a_job_outlives_the_catalog(node: LiveNode, catalog: RestCatalog, tmp_pa
     assert table.check(node, 2) == publisher.count
 
 
+def test_a_catalog_of_folders_is_icebergs_own(node: LiveNode, tmp_path: Path) -> None:
+    """A job that is killed commits to it. Iceberg's ``HadoopCatalog`` commits to the same table, reads it, and makes
+    another one that is read here.
+    """
+    if shutil.which("java") is None:
+        pytest.skip("no Java")
+    try:
+        found = jars(cache())
+    except MavenError as error:
+        pytest.skip(str(error))
+    warehouse = tmp_path / "warehouse"
+    folders = {"type": "hadoop", "warehouse": str(warehouse)}
+    table = StreamTable(tmp_path, "folders", folders)
+    node.create(table.stream, 2)
+    server = RestCatalog(tmp_path, found, warehouse=warehouse)
+    theirs = StreamTable(tmp_path, table.stream, server.properties)
+    server.start()
+    job, done = table.job(node, *OPTIONS, "--maintain-interval", "never"), 0
+    try:
+        with Publisher(node, table.stream) as publisher:
+            for _ in range(3):
+                job.spawn()
+                commits = job.log_text().count("committed")
+                while job.log_text().count("committed") < commits + 3:
+                    assert job.is_running(), job.log_text()[-3_000:]
+                    if table.table.exists():
+                        done += set_property(theirs, "told", str(done + 1))
+                job.kill()
+        table.run_once(node)
+        assert table.check(node, 2) == publisher.count
+        assert done
+        assert table.table.load().properties["told"] == str(done)
+        assert theirs.check(node, 2) == publisher.count
+        catalog = theirs.name.open_catalog()
+        catalog.create_table("lake.made_there", theirs.table.load().schema())
+        assert ("lake", "made_there") in table.name.open_catalog().list_tables("lake")
+        assert table.name.open_catalog().load_table("lake.made_there").metadata.snapshots == []
+    finally:
+        job.kill()
+        server.kill()
+
+
+def set_property(table: StreamTable, name: str, value: str) -> bool:
+    """False: another commit was faster."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    try:
+        with table.table.load().transaction() as transaction:
+            transaction.set_properties({name: value})
+    except CommitFailedException:
+        return False
+    return True
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[S3Server]:
     if shutil.which("java") is None:
@@ -106,8 +160,9 @@ def store(tmp_path: Path) -> Iterator[S3Server]:
         yield server
 
 
-def table_in(store: S3Server, folder: Path, stream: str) -> StreamTable:
-    properties = sql_catalog(folder) | {
+def table_in(store: S3Server, folder: Path, stream: str, kind: str = "sql") -> StreamTable:
+    catalog = sql_catalog(folder) if kind == "sql" else {"type": kind}
+    properties = catalog | {
         "warehouse": f"s3://{BUCKET}/warehouse",
         "s3.endpoint": store.endpoint,
         "s3.access-key-id": s3_server.ACCESS_KEY,
@@ -164,8 +219,11 @@ def test_a_job_of_spark_outlives_the_store(node: LiveNode, store: S3Server, tmp_
     assert table.check(node, 2) == publisher.count
 
 
-def test_a_job_outlives_the_store(node: LiveNode, store: S3Server, tmp_path: Path) -> None:
-    table = table_in(store, tmp_path, "store")
+@pytest.mark.parametrize("kind", ["sql", pytest.param("hadoop", marks=pytest.mark.slow)])
+def test_a_job_outlives_the_store(
+    node: LiveNode, store: S3Server, tmp_path: Path, kind: str
+) -> None:
+    table = table_in(store, tmp_path, f"store_{kind}", kind)
     node.create(table.stream, 2)
     with Publisher(node, table.stream) as publisher:
         job = table.job(node, *OPTIONS)

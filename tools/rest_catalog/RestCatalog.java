@@ -8,7 +8,7 @@ import org.eclipse.jetty.ee10.servlet.ServletHolder;
 import org.eclipse.jetty.server.Server;
 import org.eclipse.jetty.server.ServerConnector;
 
-/** Iceberg's own REST catalog over its JDBC catalog: PORT, then properties NAME=VALUE. */
+/** Iceberg's own REST catalog over another of its catalogs: PORT, then properties NAME=VALUE. */
 public class RestCatalog {
   public static void main(String[] arguments) throws Exception {
     Map<String, String> properties = new HashMap<>();

@@ -1,4 +1,6 @@
-"""A REST catalog for tests: Iceberg's own servlet over its JDBC catalog, with SQLite, which Maven brings."""
+"""A REST catalog for tests: Iceberg's own servlet, which Maven brings, over one of its catalogs: JDBC with SQLite, or
+Hadoop's, which is a folder.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,15 +25,19 @@ START_TIMEOUT_S: Final = 120.0
 class RestCatalog(ServerProcess):
     """May be killed and spawned again: its state is in ``folder``."""
 
-    def __init__(self, folder: Path, jars: Path) -> None:
-        """``jars``: see ``jars``."""
+    def __init__(self, folder: Path, jars: Path, *, warehouse: Path | None = None) -> None:
+        """``jars``: see ``jars``. ``warehouse``: of the Hadoop catalog that is to be served; None: of JDBC."""
         self.port = free_port()
-        settings = {
-            "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-            "uri": f"jdbc:sqlite:{folder / 'rest.db'}",
-            "warehouse": f"file://{folder / 'warehouse'}",
-            "jdbc.schema-version": "V1",
-        }
+        if warehouse is None:
+            settings = {
+                "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+                "uri": f"jdbc:sqlite:{folder / 'rest.db'}",
+                "warehouse": f"file://{folder / 'warehouse'}",
+                "jdbc.schema-version": "V1",
+            }
+        else:
+            hadoop = "org.apache.iceberg.hadoop.HadoopCatalog"
+            settings = {"catalog-impl": hadoop, "warehouse": str(warehouse)}
         command = ["java", "-XX:+UseSerialGC", "-Xmx512m", "-cp", str(jars / "*")]
         command += [str(Path(__file__).with_name("RestCatalog.java")), str(self.port)]
         command += [f"{name}={value}" for name, value in settings.items()]
