@@ -469,6 +469,12 @@ class ObjectStoreUnavailable(Unavailable):
     remedy = "see whether the store (tier.url) is reachable from here; docs/tiered-storage.md"
 
 
+class CatalogUnavailable(Unavailable):
+    """The catalog of Iceberg tables, or the store of a table, does not answer."""
+
+    remedy = "see whether the catalog and the table's store are reachable from here; docs/lake.md"
+
+
 class ObjectStoreDenied(ObjectStoreUnavailable):
     """The object store refuses this node's credentials, or it has no such bucket."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from streamlog.errors import ConfigError, StreamlogError
+from streamlog.errors import CatalogUnavailable, ConfigError, StreamlogError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -17,12 +17,6 @@ DEFAULT_CATALOG: Final = "default"
 HADOOP: Final = "hadoop"
 """The type of a catalog that PyIceberg does not have."""
 _FILE_IO: Final = "pyiceberg.io.pyarrow.PyArrowFileIO"
-
-
-class CatalogUnavailable(StreamlogError):
-    """The catalog, or the store of the table, does not answer."""
-
-    retriable = True
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """A catalog that is nothing but folders, as Iceberg's Hadoop catalog has them: a file system, or an object store.
 
-A table ``lake.flights`` is the folder ``WAREHOUSE/lake/flights``. Its metadata is ``metadata/vN.metadata.json`` with
-the highest N, and ``metadata/version-hint.text`` says where to begin looking. (Iceberg's specification, "File System
-Tables"; the names are those of its ``HadoopTableOperations``.) Spark, Trino and others read it with a catalog of type
-``hadoop``, or by the path of the table.
+A table ``lake.flights`` is the folder ``WAREHOUSE/lake/flights``. In its folder ``metadata`` the file
+``vN.metadata.json`` with the highest N is what counts, and ``version-hint.text`` says where to begin looking.
+(Iceberg's specification, "File System Tables"; the names are those of its ``HadoopTableOperations``.) Spark, Trino
+and others read it with a catalog of type ``hadoop``, or by the path of the table.
 
 A commit creates ``v(N+1)``. Iceberg renames a file to it, which is atomic on HDFS and not on an object store. Here it
 is a put with the condition that no such object exists, which S3, GCS, Azure and a local file system have. Two rules
@@ -47,8 +47,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.view import View
 
-from streamlog.errors import ConfigError
-from streamlog.lake.catalog import CatalogUnavailable
+from streamlog.errors import CatalogUnavailable, ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa

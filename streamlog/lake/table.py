@@ -4,8 +4,8 @@ A commit has one requirement above all: the main branch is at the snapshot that 
 would repeat a commit that another one has overtaken, on top of it. Here it is looked at first whether the position is
 still the same: it is, if the other commit was a compaction; it is not, if another job has committed the same records.
 A commit whose outcome is unknown is looked for by its id before it is repeated. Its repetition has the same requirement
-as long as the table is the same, so at most one of the attempts takes effect. That the id is not found proves nothing if the job stood
-still until upkeep had removed the snapshot; so the files of such a commit are not removed with it.
+as long as the table is the same, so at most one of the attempts takes effect. That the id is not found proves nothing
+if the job stood still until upkeep had removed the snapshot; so the files of such a commit are not removed with it.
 """
 
 import time
@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from streamlog.errors import ConfigError, StreamlogError
-from streamlog.lake.catalog import CatalogUnavailable, TableName
+from streamlog.errors import CatalogUnavailable, ConfigError, StreamlogError
+from streamlog.lake.catalog import TableName
 from streamlog.lake.data_files import WriteTarget, WrittenRange, delete_files
 from streamlog.lake.position import (
     COMMIT_ID,

@@ -15,9 +15,8 @@ pytest.importorskip("pyiceberg", reason="the extra `lake` is not installed")
 
 import pyarrow as pa
 
-from streamlog.errors import ConfigError
+from streamlog.errors import CatalogUnavailable, ConfigError
 from streamlog.lake import union
-from streamlog.lake.catalog import CatalogUnavailable
 from streamlog.lake.maintain import Done, Upkeep, maintain
 from streamlog.lake.position import RecordsGone
 from streamlog.lake.table import LakeTable
