@@ -324,7 +324,7 @@ class Link:
         return self._connection
 
     async def run(self) -> None:
-        while True:
+        while not self._sockets.is_closed:
             try:
                 await self._call()
             except (OSError, StreamlogError, TimeoutError) as error:
@@ -341,6 +341,9 @@ class Link:
         async with asyncio.timeout(HANDSHAKE_S):
             place = await self._place()
             sock = await dialled(place.host, place.port)
+        if self._sockets.is_closed:
+            sock.close()
+            return
         connection = LeafConnection(
             self._router,
             fd=sock.fileno(),

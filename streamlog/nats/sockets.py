@@ -296,6 +296,7 @@ class Sockets:
         self._lone: tuple[Connection, int] | None = None
         """The only one that the last turn read, if it has no answer yet, and how many bytes had been written to it."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
 
     def begin(self, room: Room | None = None) -> None:
         """Serve, on the running event loop. Nothing is read while ``room`` has none."""
@@ -317,7 +318,8 @@ class Sockets:
             tasks.create_task(self._look_after())
 
     def close(self) -> None:
-        """Write what the sockets take, and close them all."""
+        """Write what the sockets take, and close them all. No other is taken."""
+        self._is_closed = True
         for peer in list(self._peers.values()):
             self.end(peer, CloseReason.STOP)
         self.end_turn()
@@ -329,6 +331,11 @@ class Sockets:
                     self._loop.remove_reader(watch)
                 watch.close()
         self._router.wake = None
+
+    @property
+    def is_closed(self) -> bool:
+        """The node stops. A call to another server that begins now, or ends now, is for nothing."""
+        return self._is_closed
 
     @property
     def is_paused(self) -> bool:
@@ -350,6 +357,7 @@ class Sockets:
         read also where there is no room. ``unwritten_bytes_max``: see there.
         """
         assert self._loop is not None, "begin() comes first"
+        assert not self._is_closed, "nothing is served any more"
         peer = ServedSocket(sock, connection, tls, ended, opened)
         peer.unwritten_bytes_max = unwritten_bytes_max
         peer.watch = self._watch if heeds_room else self._steady_watch

@@ -274,7 +274,7 @@ class ServerLink:
 
     async def _keep_calling(self) -> None:
         """A server that cannot be reached is tried again soon, one that refuses us later."""
-        while True:
+        while not self._sockets.is_closed:
             server = self._pool.next()
             if server.last_attempt_s is not None:
                 due_s = server.last_attempt_s + self._options.pause_s(server.refusals)
@@ -290,6 +290,9 @@ class ServerLink:
         except OSError as error:  # a time-out, too
             server.last_attempt_s, server.refusals = time.monotonic(), 0
             self._failed(error)
+            return
+        if self._sockets.is_closed:
+            sock.close()
             return
         try:
             await self._talk(server, sock)

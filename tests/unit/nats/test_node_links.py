@@ -132,6 +132,53 @@ async def test_tls_that_cannot_be_begun_is_a_complaint(
     assert [record.exc_info for record in caplog.records] == [None] * len(caplog.records)
 
 
+@pytest.mark.parametrize("when", ["before it is placed", "while it is dialled", "while it is open"])
+async def test_link_of_a_node_that_stops_ends_without_a_word(
+    when: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sockets close before the links' tasks do; a link that ends by it must not be made again."""
+    caplog.set_level("WARNING")
+    calls = 0
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls
+        calls += 1
+        writer.write(b"INFO {}\r\n")
+        await reader.read()
+        writer.close()
+
+    async def place() -> LinkAddress:
+        if when == "before it is placed":
+            sockets.close()
+        return LinkAddress("127.0.0.1", listener.sockets[0].getsockname()[1])
+
+    dialled = links_module.dialled
+
+    async def dial(host: str, port: int) -> socket.socket:
+        sock = await dialled(host, port)
+        if when == "while it is dialled":
+            sockets.close()
+        return sock
+
+    monkeypatch.setattr(links_module, "dialled", dial)
+    listener = await asyncio.start_server(greet, "127.0.0.1", 0)
+    router = Router()
+    sockets = Sockets(router, write_timeout_ms=1000)
+    sockets.begin()
+    link = Link(
+        "other", router, sockets, place=place, connect=lambda *_: {}, tls=lambda *_: None, retry_s=0.01
+    )  # fmt: skip
+    running = asyncio.create_task(link.run())
+    if when == "while it is open":
+        await until(lambda: calls == 1)
+        sockets.close()
+    await asyncio.wait_for(running, 10)
+    listener.close()
+    await asyncio.sleep(0.01)
+    assert calls <= 1
+    assert [it for it in caplog.records if it.exc_info] == []
+
+
 class Node:
     """As much of a node as its links need."""
 
