@@ -357,7 +357,6 @@ class Sockets:
         read also where there is no room. ``unwritten_bytes_max``: see there.
         """
         assert self._loop is not None, "begin() comes first"
-        assert not self._is_closed, "nothing is served any more"
         peer = ServedSocket(sock, connection, tls, ended, opened)
         peer.unwritten_bytes_max = unwritten_bytes_max
         peer.watch = self._watch if heeds_room else self._steady_watch
