@@ -13,18 +13,18 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
 from benchmarks import machine, report
-from benchmarks.asking import Question, ask_all
 from benchmarks.connection import VOID, BenchmarkError
 from benchmarks.processes import cpu_seconds, resident_mib
 from benchmarks.streamlog_trio import StreamlogTrio
-from benchmarks.trio import MEMBERS, ask_again_and_again
+from benchmarks.trio import MEMBERS, ask_again_and_again, ask_until_answered
 from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from tools.nodes.node_process import NodeProcess
 
@@ -135,17 +135,16 @@ def _create(trio: StreamlogTrio, point: Point, options: argparse.Namespace) -> N
     each = min(options.per_stream, partitions)
     before = {node.number: resident_mib([node.pid]) for node in trio.nodes}
     point["resident_mib_empty"] = median(before.values())
-    metadata = {"streamlog.partitions": str(each)}
 
-    def questions() -> Iterator[Question]:
-        for number in range(partitions // each):
-            name = f"s{number}"
-            config = {"name": name, "subjects": [name], "num_replicas": replicas}
-            body = json.dumps({**config, "metadata": metadata}).encode()
-            yield Question(f"STREAM.CREATE.{name}", body)
+    def create(number: int) -> None:
+        name = f"s{number}"
+        config = {"name": name, "subjects": [name], "num_replicas": replicas}
+        metadata = {"streamlog.partitions": str(each)}
+        ask_until_answered(trio, f"STREAM.CREATE.{name}", {**config, "metadata": metadata})
 
     began = time.perf_counter()
-    ask_all(trio.nats(), questions(), AT_ONCE)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(create, range(partitions // each)))
     point["create_s"] = time.perf_counter() - began
     _wait(trio.nodes, partitions, _whole)
     point["create_whole_s"] = time.perf_counter() - began

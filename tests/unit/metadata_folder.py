@@ -44,7 +44,7 @@ class Node:
         self.take(StoredBatch(offset, self.epoch, records))
 
     def snapshot(self) -> None:
-        self.store.add_snapshot(snapshot_id(self.image), encode_snapshot(self.image))
+        self.store.add_snapshot(self.image)
 
     def stop(self) -> None:
         self.store.checkpoint(self.image.offset)
