@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -31,7 +30,6 @@ from tools.nodes.node_process import NodeProcess
 RESULTS: Final = Path(__file__).parent / "results"
 COUNTS: Final = "1000,10000,100000"
 STREAM_PARTITIONS: Final = 100
-AT_ONCE: Final = 4
 KILLS: Final = 3
 IDLE_S: Final = 30.0
 READY_S: Final = 900.0
@@ -136,15 +134,12 @@ def _create(trio: StreamlogTrio, point: Point, options: argparse.Namespace) -> N
     before = {node.number: resident_mib([node.pid]) for node in trio.nodes}
     point["resident_mib_empty"] = median(before.values())
 
-    def create(number: int) -> None:
+    metadata = {"streamlog.partitions": str(each)}
+    began = time.perf_counter()
+    for number in range(partitions // each):
         name = f"s{number}"
         config = {"name": name, "subjects": [name], "num_replicas": replicas}
-        metadata = {"streamlog.partitions": str(each)}
         ask_until_answered(trio, f"STREAM.CREATE.{name}", {**config, "metadata": metadata})
-
-    began = time.perf_counter()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(create, range(partitions // each)))
     point["create_s"] = time.perf_counter() - began
     _wait(trio.nodes, partitions, _whole)
     point["create_whole_s"] = time.perf_counter() - began

@@ -6,6 +6,7 @@ partitions comes in portions (``Decision.unfinished``); only the last of them no
 caller leaves the node out of ``live`` until then.
 """
 
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from streamlog.errors import InvalidRequest, NodeIdTaken, StaleNode
@@ -147,20 +148,26 @@ def _return(changes: PartitionChanges, node: NodeId, offline: AbstractSet[tuple[
     """What only waited for ``node`` is led, as many as one decision may change; the others are
     with ``revive_leaderless``.
     """
-    waiting = (
-        places_where(changes.image, lambda it: it.leader == NO_LEADER and node in it.replicas)
-        if changes.image.leaderless
-        else []
-    )
-    waiting.sort(key=lambda it: (it.stream.name, it.number) not in offline)
-    for place in waiting:
-        partition = place.partition
-        if (place.stream.name, place.number) in offline and len(partition.isr) > 1:
+    if not changes.image.leaderless:
+        return
+    for name, number in sorted(offline):
+        stream = changes.image.streams.get(name)
+        if stream is None or not 0 <= number < len(stream.partitions):
+            continue
+        partition = stream.partitions[number]
+        if partition.leader != NO_LEADER or node not in partition.replicas:
+            continue
+        place = ReplicaPlace(stream, number, partition)
+        if len(partition.isr) > 1:
             changes.put(place, without(changes, place, node, keep_last=False))
-        elif changes.is_full:
+    for place in places_where(
+        changes.image, lambda it: it.leader == NO_LEADER and node in it.replicas
+    ):
+        if changes.is_full:
             break
-        else:
-            changes.put(place, revived(changes, place, partition))
+        is_offline = (place.stream.name, place.number) in offline
+        if not is_offline or len(place.partition.isr) <= 1:
+            changes.put(place, revived(changes, place, place.partition))
 
 
 def stamp(image: MetadataImage, command: StampFolder) -> Decision:
@@ -225,11 +232,10 @@ def _left(changes: PartitionChanges, node: NodeImage, *, stopping: bool) -> Deci
     return changes.decision(NodeFenced(node_id=node.node_id, fenced=True, stopping=stopping))
 
 
-def _places_in_sync(image: MetadataImage, node_id: NodeId) -> list[ReplicaPlace]:
+def _places_in_sync(image: MetadataImage, node_id: NodeId) -> Iterator[ReplicaPlace]:
     """Those that it leads first: publishers wait for another leader there."""
-    found = places_where(image, lambda it: node_id in it.isr)
-    found.sort(key=lambda place: place.partition.leader != node_id)
-    return found
+    yield from places_where(image, lambda it: it.leader == node_id)
+    yield from places_where(image, lambda it: it.leader != node_id and node_id in it.isr)
 
 
 def _is_older(known: NodeImage, command: RegisterNode) -> bool:

@@ -148,16 +148,16 @@ def places(image: MetadataImage) -> Iterator[ReplicaPlace]:
 
 def places_where(
     image: MetadataImage, wanted: Callable[[PartitionImage], bool]
-) -> list[ReplicaPlace]:
-    """Those partitions, in the order of ``places``. Only what is found is sorted."""
-    found = [
-        (name, number, stream)
-        for name, stream in image.streams.items()
-        for number, partition in enumerate(stream.partitions)
-        if wanted(partition)
-    ]
-    found.sort(key=lambda it: it[:2])
-    return [ReplicaPlace(stream, it, stream.partitions[it]) for _, it, stream in found]
+) -> Iterator[ReplicaPlace]:
+    """Those partitions, in the order of ``places``. The others cost next to nothing, and so does what
+    comes after the last one that is taken.
+    """
+    streams = image.streams
+    for name in sorted(streams):
+        stream = streams[name]
+        for number, partition in enumerate(stream.partitions):
+            if wanted(partition):
+                yield ReplicaPlace(stream, number, partition)
 
 
 def place_of(image: MetadataImage, stream: str, number: int) -> ReplicaPlace:
