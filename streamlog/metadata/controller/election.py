@@ -118,7 +118,10 @@ def elect_leader(changes: PartitionChanges, command: ElectLeader) -> Decision:
 def elect_preferred_leaders(changes: PartitionChanges) -> Decision:
     """Preferred leader election: the first replica of each partition leads again, a bounded number of them."""
     moved = left = 0
-    for place in places(changes.image):
+    # Nearly all are led as they should be: they are passed over without a word.
+    for place in places_where(
+        changes.image, lambda it: bool(it.removing) or it.leader != it.replicas[0]
+    ):
         known = place.partition
         preferred = known.target[0]
         if (
