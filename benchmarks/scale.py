@@ -40,6 +40,11 @@ MIB: Final = 1 << 20
 FLAT_MS: Final = 1_000.0
 """A new controller decides within this time, however many partitions there are."""
 
+COLOURS: Final = {1: "#d9a05b", 2: "#6aa56a", 3: "#3f78a8"}
+"""By the number of replicas."""
+LINEAR_MAX: Final = 8
+"""A curve that grows less is drawn from zero on."""
+
 Point = dict[str, float]
 
 
@@ -69,6 +74,10 @@ CURVES: Final = (
 
 def main() -> int:
     options = _parse()
+    if options.draw:
+        found = [it for path in options.draw for it in json.loads(path.read_text())["points"]]
+        draw(found, options.draw[0].with_suffix(".png"))
+        return 0
     directory = Path(tempfile.mkdtemp(prefix="streamlog-scale-", dir=options.dir))
     facts = machine.describe(directory)
     points: list[Point] = []
@@ -88,7 +97,7 @@ def main() -> int:
     path = options.json or report.results_file(RESULTS, options.name)
     limits = {"stopped": failure} if failure else {}
     path.write_text(json.dumps({"machine": facts, **limits, "points": points}, indent=1) + "\n")
-    draw([it for it in points if "decides_ms" in it], path.with_suffix(".png"))
+    draw(points, path.with_suffix(".png"))
     print(f"all measurements are in {path}")
     if failure:
         print(f"void: {failure}", file=sys.stderr)
@@ -106,6 +115,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--name", default="scale", help="ends the name of the file of results")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the nodes keep their data")
+    parser.add_argument(
+        "--draw", type=Path, nargs="+", metavar="FILE", help="only draw the plot of these results"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the nodes' folders")
     return parser.parse_args()
 
@@ -284,7 +296,7 @@ def _disk_mib(folder: Path) -> float:
 
 
 def draw(points: Sequence[Mapping[str, float]], path: Path) -> None:
-    """A panel for each cost over the count of partitions; both scales are logarithmic."""
+    """A panel for each cost over the count of partitions; scales are logarithmic where it grows."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -299,28 +311,44 @@ def draw(points: Sequence[Mapping[str, float]], path: Path) -> None:
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis, curve in zip(axes.flat, curves, strict=False):
         _panel(axis, curve, points)
+    axes.flat[0].legend(fontsize=8, frameon=False, loc="lower left")
     for axis in axes.flat[len(curves) :]:
         axis.set_visible(False)
     figure.savefig(path, facecolor="white", metadata={"Software": None})
 
 
 def _panel(axis: Any, curve: Curve, points: Sequence[Mapping[str, float]]) -> None:
-    known = [(it["partitions"], it[curve.key]) for it in points if curve.key in it]
-    axis.plot(*zip(*known, strict=True), marker="o", color="#5b8db8")
+    from matplotlib.ticker import NullFormatter
+
+    values = [it[curve.key] for it in points if curve.key in it]
+    counts = sorted({it["partitions"] for it in points})
+    for replicas, colour in COLOURS.items():
+        known = sorted(
+            (it["partitions"], it[curve.key])
+            for it in points
+            if curve.key in it and it["replicas"] == replicas
+        )
+        if not known:
+            continue
+        label = f"{replicas} replica" + ("s" if replicas > 1 else "")
+        axis.plot(*zip(*known, strict=True), marker="o", markersize=4, color=colour, label=label)
+        for count, value in known:
+            axis.annotate(
+                f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (count, value), fontsize=8,
+                xytext=(0, 5), textcoords="offset points", ha="center", color=colour,
+            )  # fmt: skip
     if curve.bound is not None:
-        axis.axhline(curve.bound, color="#d9a05b", linestyle="--", linewidth=1)
-    for count, value in known:
-        axis.annotate(
-            f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (count, value), fontsize=8,
-            xytext=(0, 6), textcoords="offset points", ha="center", color="#333333",
-        )  # fmt: skip
-    values = [value for _, value in known]
+        axis.axhline(curve.bound, color="#999999", linestyle="--", linewidth=1)
     top = max([*values, curve.bound or 0])
     axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_ylim(min(values) / 2 or 0.1, top * 2.5)
-    axis.set_xlim(known[0][0] / 1.8, known[-1][0] * 1.8)
-    axis.set_xticks([n for n, _ in known], [f"{n:,.0f}" for n, _ in known], fontsize=8)
+    if min(values) > 0 and top / min(values) > LINEAR_MAX:
+        axis.set_yscale("log")
+        axis.set_ylim(min(values) / 2, top * 3)
+    else:
+        axis.set_ylim(0, top * 1.25 or 1)
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_xlim(counts[0] / 1.8, counts[-1] * 1.8)
+    axis.set_xticks(counts, [f"{it:,.0f}" for it in counts], fontsize=8)
     axis.set_xticks([], minor=True)
     axis.tick_params(axis="y", labelsize=8)
     axis.set_title(curve.title, fontsize=9, loc="left", color="#333333")
