@@ -22,7 +22,7 @@ from streamlog.model import NO_LEADER, NodeId
 
 PORTION: Final = 2_000
 """Partitions that change by one decision. A node may keep 100,000: all of them at once take seconds,
-in which the controller decides nothing else and answers nobody."""
+in which the controller decides nothing else and answers no node."""
 
 
 class ReplicaPlace(NamedTuple):

@@ -300,7 +300,7 @@ class MetadataStore:
             self.keep_snapshot(snapshot_id(image))
 
     def prepare_snapshot(self, image: MetadataImage) -> bool:
-        """Write it, durably, where nobody looks for it yet; whether that could be done.
+        """Write it, durably, under a name that does not count yet; whether that could be done.
 
         That takes seconds where there are very many streams, and touches nothing else: it may be
         done in another thread, one at a time.
