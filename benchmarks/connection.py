@@ -101,10 +101,10 @@ class Connection:
         seen = b""
         while True:
             seen += self.receive()
+            if b"HMSG " in seen:
+                raise BenchmarkError(f"nobody answers {subject}")
             found = _MESSAGE.search(seen)
             if found and len(seen) >= found.end() + int(found[2]) + 2:
                 answer = json.loads(seen[found.end() : found.end() + int(found[2])])
                 assert isinstance(answer, dict)
                 return answer
-            if b"HMSG " in seen:
-                raise BenchmarkError(f"nobody answers {subject}")

@@ -42,6 +42,13 @@ class Nodes:
     def pid(self, member: int) -> int:
         return self._cluster[member].pid
 
+    @property
+    def nodes(self) -> Sequence[NodeProcess]:
+        return list(self._cluster.nodes.values())
+
+    def node(self, member: int) -> NodeProcess:
+        return self._cluster[member]
+
     def start(self, member: int) -> None:
         self._cluster[member].start(WHOLE_TIMEOUT_S)
 

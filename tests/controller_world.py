@@ -33,6 +33,12 @@ class World:
             self.start(node, rack=given[node - 1])
 
     def ask(self, command: c.Command) -> Decision:
+        """The last decision, where it comes in portions."""
+        while (decision := self.ask_once(command)).unfinished:
+            pass
+        return decision
+
+    def ask_once(self, command: c.Command) -> Decision:
         self.runs += 1
         decision = decide(
             self.image,

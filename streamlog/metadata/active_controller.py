@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from operator import is_
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -44,6 +45,7 @@ from streamlog.metadata.commands import (
     RemoveVoter,
     ReportLeader,
     SpendNonce,
+    StopNode,
     TransferController,
     UpdateStream,
 )
@@ -139,6 +141,11 @@ class ActiveController:
         self._active_epoch: int | None = None
         """The quorum epoch in which the sessions were begun; None while others are in charge."""
         self._began_ms = 0
+        self._leaving: set[NodeId] = set()
+        """Nodes whose partitions are being taken from them, portion by portion: they get none back
+        meanwhile."""
+        self._revived: tuple[object, ...] = ()
+        """What the last look for partitions without a leader, which found nothing to do, was made on."""
         self._changed = asyncio.Event()
         self._heartbeat_came = asyncio.Event()
         self._moves_due_ms = 0
@@ -193,7 +200,7 @@ class ActiveController:
                 deadline_ms = clock_ms() + DELETION_WAIT_FACTOR * self._settings.session_timeout_ms
                 while True:
                     try:
-                        granted = await self._quorum.decide(self._decision(command))
+                        granted = await self._decide_to_the_end(command)
                         break
                     except _NodesUnaware as error:
                         if clock_ms() >= deadline_ms:
@@ -226,7 +233,7 @@ class ActiveController:
                 command,
                 now_ms=wall_ms(),
                 new_id=new_id,
-                live=self._sessions.live(clock_ms()) | {self._node_id},
+                live=self._here(),
                 heard_of=self._sessions.heard_of,
             )
             config = _config_after(image, command) if made.records else None
@@ -236,6 +243,40 @@ class ActiveController:
             return made
 
         return decided
+
+    def _here(self) -> frozenset[NodeId]:
+        """Nodes that may get something."""
+        return (self._sessions.live(clock_ms()) | {self._node_id}) - self._leaving
+
+    async def _decide_to_the_end(self, command: Command) -> Granted:
+        """Portion by portion, where it is about very many partitions. Others have their turn in
+        between: a new controller decides about them at once, however much the one before it led.
+        """
+        granted, unfinished = await self._decide_portion(command)
+        if not unfinished or not isinstance(command, FenceNode | StopNode | RegisterNode):
+            return granted
+        node_id = command.node_id
+        is_first = node_id not in self._leaving
+        self._leaving.add(node_id)
+        try:
+            while unfinished:
+                granted, unfinished = await self._decide_portion(command)
+        finally:
+            if is_first:
+                self._leaving.discard(node_id)
+        return granted
+
+    async def _decide_portion(self, command: Command) -> tuple[Granted, bool]:
+        """What is granted, and whether that was not all."""
+        decision, unfinished = self._decision(command), False
+
+        def decided(image: MetadataImage) -> Decision:
+            nonlocal unfinished
+            made = decision(image)
+            unfinished = made.unfinished
+            return made
+
+        return await self._quorum.decide(decided), unfinished
 
     async def _heartbeat(self, beat: Heartbeat) -> Granted:
         """Nearly always nothing is to be logged. Raises StaleNode."""
@@ -404,8 +445,7 @@ class ActiveController:
         self._give_up_office()
         if now_ms >= self._moves_due_ms:
             self._moves_due_ms = now_ms + MOVES_MS
-            if self._moves(self._quorum.newest).records:
-                await self._quorum.decide(self._moves)
+            await self._move_on()
         if self._settings.leader_rebalance_ms > 0 and now_ms >= self._rebalance_due_ms:
             self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
             await self._quorum.decide(self._decision(RebalanceLeaders()))
@@ -424,9 +464,21 @@ class ActiveController:
                 self._quorum.tell(Resign(successor))
                 return
 
+    async def _move_on(self) -> None:
+        """A look at all partitions, where some wait for a node: not again for the same answer."""
+        newest, here, heard_of = self._quorum.newest, self._here(), self._sessions.heard_of
+        looked_at = (newest.streams, newest.nodes, here, heard_of)
+        if all(map(is_, looked_at[:2], self._revived[:2])) and looked_at[2:] == self._revived[2:]:
+            return
+        if not next_moves(newest, here, heard_of).records:
+            self._revived = looked_at
+            return
+        await self._quorum.decide(self._moves)
+        self._moves_due_ms = 0  # there may be more of it
+        self._changed.set()
+
     def _moves(self, image: MetadataImage) -> Decision:
-        here = self._sessions.live(clock_ms()) | {self._node_id}
-        return next_moves(image, here, self._sessions.heard_of)
+        return next_moves(image, self._here(), self._sessions.heard_of)
 
     async def _gone(self, node: NodeImage) -> None:
         """Nothing listens at the node's address."""
@@ -441,9 +493,11 @@ class ActiveController:
     async def _fence(self, node: NodeImage) -> None:
         self._sessions.gone(node.node_id)
         await self._hear_the_others()
+        if node.node_id in self._leaving:  # it is under way
+            return
         command = FenceNode(node_id=node.node_id, node_epoch=node.epoch)
         with contextlib.suppress(StaleNode):  # it has come back meanwhile, as another
-            await self._quorum.decide(self._decision(command))
+            await self._decide_to_the_end(command)
 
     async def _hear_the_others(self) -> None:
         """Who lives turns to a new controller at once; only whom it has heard of it can elect."""

@@ -33,7 +33,7 @@ from streamlog.metadata.commands import (
 )
 from streamlog.metadata.forwarding import CommandForwarder
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
-from streamlog.metadata.image.snapshot import encode_snapshot, is_due, snapshot_id
+from streamlog.metadata.image.snapshot import is_due, snapshot_id
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_connections import NodeConnections
 from streamlog.metadata.nodes.node_heartbeats import NodeHeartbeats, Stamp
@@ -594,9 +594,10 @@ class MetadataService:
             image = self._applier.image
             if is_due(image, max(filter(None, (store.snapshot, encoded)), default=None)):
                 await self._applier.wait_settled(image.offset)
-                data = await asyncio.to_thread(encode_snapshot, image)
+                prepared = await asyncio.to_thread(store.prepare_snapshot, image)
                 encoded = at = snapshot_id(image)
-                self._quorum.do(partial(store.add_snapshot, at, data))
+                if prepared:
+                    self._quorum.do(partial(store.keep_snapshot, at))
 
 
 async def _in_time(applied: Awaitable[None], offset: int) -> None:

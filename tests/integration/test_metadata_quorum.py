@@ -41,6 +41,7 @@ from streamlog.metadata.commands import (
     StopNode,
     TransferController,
 )
+from streamlog.metadata.controller import partition_changes
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import VotersChanged
 from streamlog.metadata.quorum import raft_driver as quorum_module
@@ -476,6 +477,28 @@ async def test_a_wiped_voter_votes_again_under_its_new_folder(start: Start) -> N
     await until(lambda: any(it.service._quorum.is_active for it in (rest[1], wiped)))
     leader = rest[1] if rest[1].service._quorum.is_active else wiped
     await create_surely(leader, "t")
+
+
+async def test_others_have_their_turn_while_a_node_with_many_partitions_leaves(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node may keep 100,000: all at once kept a new controller from deciding for seconds."""
+    monkeypatch.setattr(partition_changes, "PORTION", 1)
+    members = await start(3)
+    leader = await controller(members)
+    leaving = others(members, leader)[0]
+    many = StreamConfig.of(name="many", partitions=60, replicas=3)
+    await leader.service.create_stream(many)
+    goodbye = StopNode(node_id=leaving.node_id, node_epoch=leaving.service.node_epoch)
+    going = asyncio.create_task(leader.service.request(goodbye))
+    await until(lambda: leaving.node_id not in leader.service.image.stream("many").partition(0).isr)
+    await create_surely(leader, "between")
+    gone_at = (await going).offset
+    image = leader.service.image
+    assert image.stream("between").partition(0).incarnations[0] < gone_at - 1
+    assert leaving.node_id not in image.stream("between").partition(0).replicas
+    assert all(leaving.node_id not in it.isr for it in image.stream("many").partitions)
+    assert image.nodes[leaving.node_id].stopping
 
 
 async def test_the_controller_moves_when_it_is_told_to(start: Start) -> None:

@@ -12,6 +12,11 @@ import pytest
 
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.consumer_groups import ConsumerGroupsWorld, GroupCoordinatorsEnd
+from tests.simulation.cluster.crowd import (
+    CrowdWorld,
+    SmallCrowdWorld,
+    SmallPortionsWorld,
+)
 from tests.simulation.cluster.cruel import FollowersLag, VotersRestart
 from tests.simulation.cluster.expectations import ExpectationsWorld
 from tests.simulation.cluster.fast_batches import FastBatchesWorld, FastRepetitionsWait
@@ -77,6 +82,7 @@ SWARMS = [
     pytest.param(FencedComeBack, range(3, 7), id="fenced-come-back"),
     pytest.param(OperationsWorld, range(3, 7), id="operations"),
     pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
+    pytest.param(SmallPortionsWorld, range(3, 6), id="partitions-taken-one-by-one"),
     pytest.param(PurgesWorld, range(3, 9), id="records-purged"),
     pytest.param(LimitsWorld, range(3, 7), id="limits-of-messages"),
     pytest.param(DamageWorld, range(3, 8), id="files-lost"),
@@ -145,6 +151,15 @@ def test_what_is_acknowledged_is_kept_in_a_swarm_of_faults(
     world: Make, seeds: range, player: Player
 ) -> None:
     player.play(world, chosen(seeds), SWARM_BUDGET)
+
+
+def test_of_eight_nodes_only_those_that_die_are_missed(player: Player) -> None:
+    player.play(SmallCrowdWorld, chosen(range(3, 5)), SWARM_BUDGET)
+
+
+@pytest.mark.slow
+def test_of_a_hundred_nodes_only_those_that_die_are_missed(player: Player) -> None:
+    player.play(CrowdWorld, chosen(range(3, 4)))
 
 
 @pytest.mark.slow

@@ -171,7 +171,7 @@ class StoreWorld:
         self.sync()
         image = self.images[-1]
         self.store.checkpoint(image.offset)
-        self.store.add_snapshot(snapshot_id(image), encode_snapshot(image))
+        self.store.add_snapshot(image)
         self.images, self.synced = [image], 0
 
     def install(self) -> None:

@@ -7,7 +7,6 @@ from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.image.records import MetadataRecord
-from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
 from streamlog.metadata.quorum.store import SEGMENT_BYTES, MetadataStore, StoredBatch
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
@@ -44,7 +43,7 @@ class Node:
         self.take(StoredBatch(offset, self.epoch, records))
 
     def snapshot(self) -> None:
-        self.store.add_snapshot(snapshot_id(self.image), encode_snapshot(self.image))
+        self.store.add_snapshot(self.image)
 
     def stop(self) -> None:
         self.store.checkpoint(self.image.offset)

@@ -23,6 +23,9 @@ class Decision:
     records: tuple[MetadataRecord, ...] = ()
     result: dict[str, Any] = field(default_factory=dict)
     """For the one who asked: JSON."""
+    unfinished: bool = False
+    """A portion: the same is to be decided again, on the image with these records. Others have their
+    turn in between."""
 
     @property
     def changes(self) -> bool:

@@ -16,6 +16,7 @@ from streamlog.metadata.controller.partition_changes import (
     ReplicaPlace,
     place_of,
     places,
+    places_where,
     present_node,
 )
 from streamlog.metadata.image.metadata_image import PartitionImage
@@ -117,7 +118,10 @@ def elect_leader(changes: PartitionChanges, command: ElectLeader) -> Decision:
 def elect_preferred_leaders(changes: PartitionChanges) -> Decision:
     """Preferred leader election: the first replica of each partition leads again, a bounded number of them."""
     moved = left = 0
-    for place in places(changes.image):
+    # Nearly all are led as they should be: they are passed over without a word.
+    for place in places_where(
+        changes.image, lambda it: bool(it.removing) or it.leader != it.replicas[0]
+    ):
         known = place.partition
         preferred = known.target[0]
         if (
@@ -182,6 +186,8 @@ def give_way(
     decided = frozenset(but)
     for place in places(changes.image):
         isr = place.partition.isr
+        if changes.is_full:  # its next heartbeat goes on
+            break
         others = (it for it in isr if it != node and it not in changes.full)
         is_decided = (place.stream.name, place.number) in decided
         if node in isr and not is_decided and any(it in changes.available for it in others):
@@ -200,6 +206,8 @@ def hand_over(
     worse = changes.full | changes.unfit | {node}
     for place in places(changes.image):
         known = place.partition
+        if changes.is_full:  # its next heartbeat goes on
+            break
         if known.leader != node or (place.stream.name, place.number) in decided:
             continue
         leader = choose_leader(changes, known, (it for it in known.isr if it not in worse))
@@ -207,12 +215,16 @@ def hand_over(
 
 
 def revive_leaderless(changes: PartitionChanges) -> None:
-    """Have all partitions led that can be. There are some left only where a decision was cut in two
-    by a crash, or where a session ended and went on before the node was fenced.
+    """Have partitions led that can be, as many as one decision may change. There are some left where a
+    node has returned with more than that, a decision was cut in two by a crash, or a session ended
+    and went on before the node was fenced.
     """
-    for place in places(changes.image) if changes.image.leaderless else ():
-        if place.partition.leader == NO_LEADER:
-            changes.put(place, revived(changes, place, place.partition))
+    if not changes.image.leaderless:
+        return
+    for place in places_where(changes.image, lambda it: it.leader == NO_LEADER):
+        if changes.is_full:
+            break
+        changes.put(place, revived(changes, place, place.partition))
 
 
 def _elected(changes: PartitionChanges, place: ReplicaPlace, *, unclean: bool) -> PartitionImage:

@@ -1,9 +1,12 @@
 """Nodes come, go, and are forgotten. Pure.
 
 What is noted of a node itself is the last record of a decision: after a crash in the middle of a
-long one the cause is still there, and the rest is decided again.
+long one the cause is still there, and the rest is decided again. A decision about very many
+partitions comes in portions (``Decision.unfinished``); only the last of them notes the node. The
+caller leaves the node out of ``live`` until then.
 """
 
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from streamlog.errors import InvalidRequest, NodeIdTaken, StaleNode
@@ -29,7 +32,7 @@ from streamlog.metadata.controller.partition_changes import (
     available_nodes,
     cautious_changes,
     known_node,
-    places,
+    places_where,
     present_node,
 )
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
@@ -77,16 +80,20 @@ def register(
     if older and command.node_id in available_nodes(image, heard):
         raise NodeIdTaken(f"node {command.node_id} is alive, with a newer copy of this data folder")
     changes = cautious_changes(image, live, heard_of, without=command.node_id)
-    tail_lost, data_lost = list[list[str | int]](), list[list[str | int]]()
-    for place in _places_in_sync(changes, command.node_id):
-        partition = place.partition
-        alone = partition.isr == (command.node_id,)
+    tail_lost, data_lost = list[ReplicaPlace](), list[ReplicaPlace]()
+    for place in _places_in_sync(image, command.node_id):
+        if changes.is_full:
+            return changes.portion()
+        alone = place.partition.isr == (command.node_id,)
         synced = place.stream.config.sync_by(command.sync) == "commit"
         torn = older or (command.tail_lost and not synced)
         if alone and (wiped or torn):
-            (data_lost if wiped else tail_lost).append([place.stream.name, place.number])
-        keep_last = not wiped and (alone or not torn)
-        changes.put(place, without(changes, place, command.node_id, keep_last=keep_last))
+            (data_lost if wiped else tail_lost).append(place)
+        else:
+            keep_last = not wiped and (alone or not torn)
+            changes.put(place, without(changes, place, command.node_id, keep_last=keep_last))
+    for place in (*tail_lost, *data_lost):  # told with the last portion, and so not before it
+        changes.put(place, without(changes, place, command.node_id, keep_last=not wiped))
     node_epoch = image.offset + len(changes.records)
     noted = NodeRegistered(
         node_id=command.node_id, incarnation=command.incarnation, host=command.host,
@@ -95,9 +102,8 @@ def register(
     placed = []
     if command.machine is not None:
         placed.append(NodePlaced(node_id=command.node_id, machine=command.machine))
-    return changes.decision(
-        noted, *placed, **_registered(node_epoch, tail_lost, data_lost, older=older)
-    )
+    lost = _named(tail_lost), _named(data_lost)
+    return changes.decision(noted, *placed, **_registered(node_epoch, *lost, older=older))
 
 
 def heartbeat(
@@ -133,18 +139,35 @@ def heartbeat(
         elif keep_from_leading(command.unfit):
             hand_over(changes, node.node_id, but=command.offline)
         return changes.decision(*noted, fenced=False)
-    offline = frozenset(command.offline)
-    for place in places(image) if image.leaderless else ():
-        partition = place.partition
-        if partition.leader != NO_LEADER or node.node_id not in partition.replicas:
-            continue
-        if (place.stream.name, place.number) in offline and len(partition.isr) > 1:
-            after = without(changes, place, node.node_id, keep_last=False)
-        else:
-            after = revived(changes, place, partition)
-        changes.put(place, after)
+    _return(changes, node.node_id, frozenset(command.offline))
     noted.append(NodeFenced(node_id=node.node_id, fenced=False))
     return changes.decision(*noted, fenced=False)
+
+
+def _return(changes: PartitionChanges, node: NodeId, offline: AbstractSet[tuple[str, int]]) -> None:
+    """What only waited for ``node`` is led, as many as one decision may change; the others are
+    with ``revive_leaderless``.
+    """
+    if not changes.image.leaderless:
+        return
+    for name, number in sorted(offline):
+        stream = changes.image.streams.get(name)
+        if stream is None or not 0 <= number < len(stream.partitions):
+            continue
+        partition = stream.partitions[number]
+        if partition.leader != NO_LEADER or node not in partition.replicas:
+            continue
+        place = ReplicaPlace(stream, number, partition)
+        if len(partition.isr) > 1:
+            changes.put(place, without(changes, place, node, keep_last=False))
+    for place in places_where(
+        changes.image, lambda it: it.leader == NO_LEADER and node in it.replicas
+    ):
+        if changes.is_full:
+            break
+        is_offline = (place.stream.name, place.number) in offline
+        if not is_offline or len(place.partition.isr) <= 1:
+            changes.put(place, revived(changes, place, place.partition))
 
 
 def stamp(image: MetadataImage, command: StampFolder) -> Decision:
@@ -202,16 +225,17 @@ def remove_node(image: MetadataImage, command: RemoveNode) -> Decision:
 
 
 def _left(changes: PartitionChanges, node: NodeImage, *, stopping: bool) -> Decision:
-    for place in _places_in_sync(changes, node.node_id):
+    for place in _places_in_sync(changes.image, node.node_id):
+        if changes.is_full:
+            return changes.portion()
         changes.put(place, without(changes, place, node.node_id))
     return changes.decision(NodeFenced(node_id=node.node_id, fenced=True, stopping=stopping))
 
 
-def _places_in_sync(changes: PartitionChanges, node_id: NodeId) -> list[ReplicaPlace]:
+def _places_in_sync(image: MetadataImage, node_id: NodeId) -> Iterator[ReplicaPlace]:
     """Those that it leads first: publishers wait for another leader there."""
-    found = [place for place in places(changes.image) if node_id in place.partition.isr]
-    found.sort(key=lambda place: place.partition.leader != node_id)
-    return found
+    yield from places_where(image, lambda it: it.leader == node_id)
+    yield from places_where(image, lambda it: it.leader != node_id and node_id in it.isr)
 
 
 def _is_older(known: NodeImage, command: RegisterNode) -> bool:
@@ -220,6 +244,10 @@ def _is_older(known: NodeImage, command: RegisterNode) -> bool:
     Not so where the node is known from a backup only: its folder was made with the cluster.
     """
     return known.has_address and known.stamp not in command.stamps
+
+
+def _named(found: list[ReplicaPlace]) -> list[list[str | int]]:
+    return [[place.stream.name, place.number] for place in found]
 
 
 def _registered(

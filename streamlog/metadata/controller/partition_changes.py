@@ -3,9 +3,9 @@
 Every change of a partition goes through ``PartitionChanges.put``, which keeps the rules of its epochs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant, NodeNotFound, StaleNode
 from streamlog.metadata.controller.decision import Decision
@@ -19,6 +19,10 @@ from streamlog.metadata.image.metadata_image import (
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.nodes.node_condition import keep_from_leading
 from streamlog.model import NO_LEADER, NodeId
+
+PORTION: Final = 2_000
+"""Partitions that change by one decision. A node may keep 100,000: all of them at once take seconds,
+in which the controller decides nothing else and answers no node."""
 
 
 class ReplicaPlace(NamedTuple):
@@ -56,6 +60,11 @@ class PartitionChanges:
         self.records: list[MetadataRecord] = []
         self.replicas = {node: image.load(node).replicas for node in image.nodes}
         self.leaders = {node: image.load(node).leaders for node in image.nodes}
+
+    @property
+    def is_full(self) -> bool:
+        """The rest is for the next decision."""
+        return len(self.records) >= PORTION
 
     def put(self, place: ReplicaPlace, wanted: PartitionImage, *, new_epoch: bool = False) -> bool:
         """Have ``place`` as ``wanted`` says, whose epochs do not matter; whether that is a change.
@@ -95,6 +104,10 @@ class PartitionChanges:
         """The partitions' changes, then ``more``."""
         return Decision((*self.records, *more), result)
 
+    def portion(self) -> Decision:
+        """The partitions' changes so far. What is noted of the node follows with the last portion."""
+        return Decision(tuple(self.records), unfinished=True)
+
     def _count(self, partition: PartitionImage, by: int) -> None:
         for node in partition.replicas:
             self.replicas[node] += by
@@ -131,6 +144,20 @@ def places(image: MetadataImage) -> Iterator[ReplicaPlace]:
         stream = image.streams[name]
         for number, partition in enumerate(stream.partitions):
             yield ReplicaPlace(stream, number, partition)
+
+
+def places_where(
+    image: MetadataImage, wanted: Callable[[PartitionImage], bool]
+) -> Iterator[ReplicaPlace]:
+    """Those partitions, in the order of ``places``. The others cost next to nothing, and so does what
+    comes after the last one that is taken.
+    """
+    streams = image.streams
+    for name in sorted(streams):
+        stream = streams[name]
+        for number, partition in enumerate(stream.partitions):
+            if wanted(partition):
+                yield ReplicaPlace(stream, number, partition)
 
 
 def place_of(image: MetadataImage, stream: str, number: int) -> ReplicaPlace:

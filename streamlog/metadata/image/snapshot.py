@@ -1,19 +1,21 @@
-"""Images as JSON lines, to be kept and to be sent. Pure, but for finding the files.
+"""Images as JSON lines, to be kept and to be sent. Pure, but for the files.
 
 A snapshot ``<offset>-<epoch>.checkpoint`` (Kafka's name for it) is a line with the checksum of the
 rest, a line that says what follows, and one line for each record of the image. It is replaced as a
-whole.
+whole. A file is written and read a piece at a time: with 100,000 streams it has more than 100 MiB.
 """
 
 import io
 import json
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from crc32c import crc32c
 
-from streamlog.errors import CorruptFile, FeatureLevelUnknown, StreamlogError
-from streamlog.log.storage.disk import Disk
+from streamlog.errors import BrokenInvariant, CorruptFile, FeatureLevelUnknown, StreamlogError
+from streamlog.log.storage.disk import Disk, DiskFile, write_all
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import decode_record, encode_record
 from streamlog.raft.messages import SnapshotId
@@ -23,6 +25,12 @@ SNAPSHOTS_KEPT = 2
 
 SNAPSHOT_RECORDS_MIN = 1_000
 
+PIECE_BYTES: Final = 1 << 20
+"""Written and read at once."""
+
+_LONG: Final = 2**32 - 1
+"""A checksum of ten digits, and more records than there can be."""
+_SPACES_MAX: Final = 64
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _VERSION = 1
 
@@ -41,29 +49,65 @@ def is_due(image: MetadataImage, newest: SnapshotId | None) -> bool:
 
 def encode_snapshot(image: MetadataImage) -> bytes:
     lines = [encode_record(record) + b"\n" for record in image.records()]
-    head = {
-        "version": _VERSION,
-        "cluster_id": image.cluster_id,
-        "offset": image.offset,
-        "epoch": image.epoch,
-        "records": len(lines),
-    }
-    lines.insert(0, json.dumps(head).encode() + b"\n")
+    lines.insert(0, _head(image, len(lines)) + b"\n")
     checksum = 0
     for line in lines:  # the whole, hundreds of MiB perhaps, is put together once
         checksum = crc32c(line, checksum)
-    lines.insert(0, b"crc32c %d\n" % checksum)
+    lines.insert(0, _first_line(checksum))
     return b"".join(lines)
+
+
+def write_snapshot(file: DiskFile, image: MetadataImage) -> None:
+    """The same as ``encode_snapshot`` gives, but for spaces in the second line, into an empty file.
+    Not synced. Raises OSError.
+
+    The records come first, for their checksum is known last. Room is left for the two lines before
+    them: a first line as long as most checksums make it, and a second one filled up with spaces. A
+    checksum that is shorter is tried again with these spaces elsewhere.
+    """
+    start = len(_first_line(_LONG)) + len(_head(image, _LONG)) + _SPACES_MAX + 1
+    count, position, piece = 0, start, bytearray()
+    for record in image.records():
+        piece += encode_record(record)
+        piece += b"\n"
+        count += 1
+        if len(piece) >= PIECE_BYTES:
+            write_all(file, piece, position)
+            position += len(piece)
+            piece.clear()
+    write_all(file, piece, position)
+    head = _head(image, count)
+    for spaces in range(_SPACES_MAX):
+        second = (b" " * spaces + head).ljust(start - len(_first_line(_LONG)) - 1) + b"\n"
+        first = _first_line(_checksum(file, start, crc32c(second)))
+        if len(first) + len(second) == start:
+            write_all(file, first + second, 0)
+            return
+    raise BrokenInvariant("no checksum has ten digits")
 
 
 def decode_snapshot(data: bytes, where: str) -> MetadataImage:
     """CorruptFile if ``data`` is not what was encoded; FeatureLevelUnknown."""
     file = io.BytesIO(data)  # shares the bytes
     checksum = file.readline()
-    if checksum != b"crc32c %d\n" % crc32c(memoryview(data)[file.tell() :]):
+    found = crc32c(memoryview(data)[file.tell() :])
+    return _decoded(checksum, found, file, where)
+
+
+def read_snapshot(file: DiskFile, where: str) -> MetadataImage:
+    """Twice, a piece at a time: no record counts before all of them are known to be whole. Raises
+    CorruptFile, FeatureLevelUnknown, OSError.
+    """
+    first = file.pread(len(_first_line(_LONG)), 0).partition(b"\n")[0] + b"\n"
+    return _decoded(first, _checksum(file, len(first)), _lines(file, len(first)), where)
+
+
+def _decoded(first: bytes, checksum: int, lines: Iterable[bytes], where: str) -> MetadataImage:
+    if first != _first_line(checksum):
         raise CorruptFile(f"{where}: the checksum is wrong")
+    left = iter(lines)
     try:
-        head = json.loads(file.readline())
+        head = json.loads(next(left, b""))
         if head["version"] != _VERSION:
             raise CorruptFile(f"{where}: version {head['version']} is not known here")
         image = MetadataImage(head["cluster_id"])
@@ -71,12 +115,49 @@ def decode_snapshot(data: bytes, where: str) -> MetadataImage:
     except (ValueError, KeyError, TypeError):
         raise CorruptFile(f"{where}: the first line is damaged") from None
     try:
-        records = (decode_record(line) for line in file)  # a level comes first
+        records = (decode_record(line) for line in left)  # a level comes first
         return image.restored(records, offset=offset, epoch=epoch)
     except (CorruptFile, FeatureLevelUnknown):
         raise
     except StreamlogError as error:
         raise CorruptFile(f"{where}: {error}") from None
+
+
+def _first_line(checksum: int) -> bytes:
+    return b"crc32c %d\n" % checksum
+
+
+def _head(image: MetadataImage, records: int) -> bytes:
+    head = {
+        "version": _VERSION,
+        "cluster_id": image.cluster_id,
+        "offset": image.offset,
+        "epoch": image.epoch,
+        "records": records,
+    }
+    return json.dumps(head).encode()
+
+
+def _pieces(file: DiskFile, position: int) -> Iterator[bytes]:
+    while piece := file.pread(PIECE_BYTES, position):
+        yield piece
+        position += len(piece)
+
+
+def _checksum(file: DiskFile, position: int, checksum: int = 0) -> int:
+    for piece in _pieces(file, position):
+        checksum = crc32c(piece, checksum)
+    return checksum
+
+
+def _lines(file: DiskFile, position: int) -> Iterator[bytes]:
+    """Without their ends."""
+    rest = b""
+    for piece in _pieces(file, position):
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
 
 
 def snapshot_path(directory: Path, snapshot: SnapshotId) -> Path:

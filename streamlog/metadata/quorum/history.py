@@ -7,7 +7,6 @@ from typing import Final, Protocol, TypeVar
 
 from streamlog.errors import CorruptFile, OffsetOutOfRange
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.image.snapshot import decode_snapshot
 from streamlog.metadata.quorum.store import (
     SNAPSHOT_DAMAGED,
     MetadataStore,
@@ -88,10 +87,8 @@ class MetadataHistory:
 
     async def _decoded(self, snapshot: SnapshotId) -> MetadataImage | None:
         """None where it is gone, or damaged."""
-        store, where = self._store, f"snapshot at {snapshot.end_offset}"
         try:
-            data = await self._quorum.read(lambda: store.read_snapshot(snapshot))
-            return await asyncio.to_thread(decode_snapshot, data, where)
+            return await asyncio.to_thread(self._store.read_snapshot, snapshot)
         except OffsetOutOfRange:
             return None
         except CorruptFile as error:

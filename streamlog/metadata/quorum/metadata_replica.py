@@ -45,7 +45,6 @@ from streamlog.metadata.image.feature_level import (
 )
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.records import MetadataRecord
-from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
 from streamlog.metadata.quorum.quorum_state_file import StoredVote
 from streamlog.metadata.quorum.store import SNAPSHOT_DAMAGED, MetadataStore, StoredBatch, first_vote
 from streamlog.metadata.quorum.voter_sets import first_voters
@@ -351,8 +350,10 @@ class MetadataReplica:
         yield Blocking(store.sync)
         yield from self._run([raft.Synced(store.end_offset)], now_ms)
 
-    def install(self, snapshot: SnapshotId, data: bytes, now_ms: int) -> Steps:
-        """What ``InstallSnapshot`` asked for has come; one that is damaged is asked for again."""
+    def install(self, snapshot: SnapshotId, data: bytes | None, now_ms: int) -> Steps:
+        """What ``InstallSnapshot`` asked for has come, as ``data`` or in pieces into the store; one that
+        is damaged is asked for again.
+        """
         installed: list[MetadataImage] = []
 
         def install() -> None:
@@ -378,7 +379,7 @@ class MetadataReplica:
 
     def snapshot(self, image: MetadataImage) -> Callable[[], None]:
         """A blocking call that keeps ``image``, on which all listeners have acted."""
-        return lambda: self.store.add_snapshot(snapshot_id(image), encode_snapshot(image))
+        return lambda: self.store.add_snapshot(image)
 
     def _run(self, first: Iterable[raft.Event], now_ms: int) -> Steps:
         """Step after step, each with its effects, until nothing more comes of it."""

@@ -9,7 +9,6 @@ from streamlog.client.connection import Connection, connected
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import (
     AuthenticationFailed,
-    InvalidRequest,
     MalformedFrame,
     NodeUnreachable,
     NotLetIn,
@@ -17,7 +16,6 @@ from streamlog.errors import (
     RequestTimedOut,
     UnsupportedMechanism,
 )
-from streamlog.log.storage.disk import SMALL_FILE_BYTES_MAX
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.model import NodeId
 from streamlog.raft.messages import (
@@ -95,26 +93,20 @@ class Peers:
                 )
 
     async def fetch_snapshot(
-        self, address: PeerAddress, snapshot: SnapshotId, timeout_ms: int
-    ) -> bytes:
-        """The whole of it; ``timeout_ms`` is for each piece."""
-        whole = bytearray()
-        while True:
-            values = form.encode_fetch_snapshot(
-                snapshot, len(whole), SNAPSHOT_PIECE_BYTES, self._cluster_id
-            )
-            answer = await self._request(
-                address, registry.FETCH_SNAPSHOT, values, timeout_ms, purpose="snapshot"
-            )
-            piece, size, code = form.read_snapshot_answer(answer)
-            check(code, str(address))
-            if size > SMALL_FILE_BYTES_MAX:
-                raise InvalidRequest(f"{address}: a snapshot of {size} bytes")
-            whole += piece
-            if len(whole) >= size:
-                return bytes(whole)
-            if not piece:
-                raise MalformedFrame(f"{address}: {len(whole)} of a snapshot's {size} bytes")
+        self, address: PeerAddress, snapshot: SnapshotId, position: int, timeout_ms: int
+    ) -> tuple[bytes, int]:
+        """A piece of it, and how long the whole is."""
+        values = form.encode_fetch_snapshot(
+            snapshot, position, SNAPSHOT_PIECE_BYTES, self._cluster_id
+        )
+        answer = await self._request(
+            address, registry.FETCH_SNAPSHOT, values, timeout_ms, purpose="snapshot"
+        )
+        piece, size, code = form.read_snapshot_answer(answer)
+        check(code, str(address))
+        if not piece and position < size:
+            raise MalformedFrame(f"{address}: {position} of a snapshot's {size} bytes")
+        return piece, size
 
     async def command(
         self, address: PeerAddress, data: bytes, timeout_ms: int, *, purpose: str = ""

@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from streamlog.clock import clock_ms, wall_ms
 from streamlog.condition import CHECK_NODES, Condition
 from streamlog.errors import (
     CorruptData,
+    MalformedFrame,
     NoController,
     NodeUnreachable,
     NotLetIn,
@@ -78,8 +80,18 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
+    """It has come, and is in the store."""
+
     id: SnapshotId
-    data: bytes
+
+
+class _Fetching(NamedTuple):
+    """How much of a snapshot is in the store: the rest is enough after a failure."""
+
+    leader: NodeId
+    snapshot: SnapshotId
+    size: int
+    position: int
 
 
 _Item = raft.Event | Proposal | _Job | _Snapshot
@@ -97,7 +109,9 @@ class RaftTransport:
         *,
         request_timeout_ms: int,
         tell: Callable[[raft.Event], None],
+        in_turn: Callable[[Callable[[], None]], Awaitable[None]],
     ) -> None:
+        """``in_turn``: make a blocking call on the store."""
         self.complaint = ""
         """What may be why no leader is known; empty if nothing was noticed."""
         self.twin_leads = False
@@ -106,6 +120,9 @@ class RaftTransport:
         self._peers = peers
         self._request_timeout_ms = request_timeout_ms
         self._tell = tell
+        self._in_turn = in_turn
+        self._fetching: _Fetching | None = None
+        self._one_snapshot = asyncio.Lock()
         self._strangers: dict[NodeId, OtherCluster] = {}
         """Peers that say that they belong to another cluster."""
 
@@ -163,16 +180,37 @@ class RaftTransport:
             refused = await self._peers.refuses(address)
         return refused
 
-    async def fetch_snapshot(self, leader: NodeId, snapshot: SnapshotId) -> bytes | None:
-        """None where it could not be had."""
+    async def fetch_snapshot(self, leader: NodeId, snapshot: SnapshotId) -> bool:
+        """Into the store, a piece at a time; whether it could be had. After a failure it goes on where
+        it was, as long as the same leader gives the same snapshot.
+        """
+        async with self._one_snapshot:
+            return await self._fetch_snapshot(leader, snapshot)
+
+    async def _fetch_snapshot(self, leader: NodeId, snapshot: SnapshotId) -> bool:
+        fetching, self._fetching = self._fetching, None
+        if fetching is None or fetching[:2] != (leader, snapshot):
+            fetching = _Fetching(leader, snapshot, -1, 0)
+        store = self._replica.store
         address = self.address_of(leader)
         try:
             if address is None:
                 raise NodeUnreachable(f"node {leader} has no address")
-            return await self._peers.fetch_snapshot(address, snapshot, self._request_timeout_ms)
+            while fetching.position != fetching.size:
+                self._fetching = fetching
+                piece, size = await self._peers.fetch_snapshot(
+                    address, snapshot, fetching.position, self._request_timeout_ms
+                )
+                self._fetching = None  # what fails from here on may have left anything
+                position = fetching.position + len(piece)
+                if fetching.size not in (-1, size) or position > size:
+                    raise MalformedFrame(f"{address}: a snapshot of {size} bytes is another one")
+                await self._in_turn(partial(store.take_piece, fetching.position, piece))
+                fetching = _Fetching(leader, snapshot, size, position)
         except StreamlogError as error:
             logger.warning(SNAPSHOT_NOT_FETCHED, extra={"node": leader, "error": str(error)})
-            return None
+            return False
+        return True
 
     def address_of(self, node_id: NodeId) -> PeerAddress | None:
         """As voters, metadata or the configuration tell."""
@@ -206,7 +244,11 @@ class RaftDriver:
         self._node_id = node_id
         self._peers = peers
         self._transport = RaftTransport(
-            replica, peers, request_timeout_ms=request_timeout_ms, tell=self.tell
+            replica,
+            peers,
+            request_timeout_ms=request_timeout_ms,
+            tell=self.tell,
+            in_turn=self._in_worker,
         )
         self._committed = committed
         self._changed = changed
@@ -381,8 +423,8 @@ class RaftDriver:
                 return self.replica.decide(self._proposals(item), clock_ms, wall_ms)
             case _Job(call):
                 return _blocking(call)
-            case _Snapshot(snapshot, data):
-                return self.replica.install(snapshot, data, clock_ms())
+            case _Snapshot(snapshot):
+                return self.replica.install(snapshot, None, clock_ms())
             case _:
                 return self.replica.handle(item, clock_ms(), wall_ms=wall_ms())
 
@@ -439,8 +481,8 @@ class RaftDriver:
                 _answer(Outcome(token, error))
 
     async def _fetch_snapshot(self, leader: NodeId, snapshot: SnapshotId) -> None:
-        data = await self._transport.fetch_snapshot(leader, snapshot)
-        self._put(raft.SnapshotFailed() if data is None else _Snapshot(snapshot, data))
+        fetched = await self._transport.fetch_snapshot(leader, snapshot)
+        self._put(_Snapshot(snapshot) if fetched else raft.SnapshotFailed())
 
     async def _in_worker(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call)

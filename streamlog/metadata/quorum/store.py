@@ -29,16 +29,23 @@ from streamlog.log.layout import LOG_SUFFIX, segment_base_offsets, segment_stem
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment.batch_scan import Damage, scan_past_damage
 from streamlog.log.settings import LogSettings
-from streamlog.log.storage.disk import Disk, DiskFile, storage_errors, with_descriptors
+from streamlog.log.storage.disk import (
+    Disk,
+    DiskFile,
+    storage_errors,
+    with_descriptors,
+    write_all,
+)
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataRecord, decode_record, encode_record
 from streamlog.metadata.image.snapshot import (
     SNAPSHOTS_KEPT,
-    decode_snapshot,
     find_snapshots,
+    read_snapshot,
     snapshot_id,
     snapshot_path,
+    write_snapshot,
 )
 from streamlog.metadata.quorum.quorum_state_file import StoredVote, read_vote, write_vote
 from streamlog.model import EpochEnd, LogId, TopicPartition
@@ -142,6 +149,9 @@ class MetadataStore:
         self._recovery = OffsetCheckpoint(directory / "recovery-point-offset-checkpoint", disk)
         self._installing = directory / "installing-snapshot"
         """There while the log is being replaced by the snapshot of that offset."""
+        self._prepared = directory / "prepared-snapshot"
+        self._fetched = directory / "fetched-snapshot"
+        """Neither counts before it has a snapshot's name."""
         self._committed = OffsetCheckpoint(directory / "high-watermark-checkpoint", disk)
 
     def open(self) -> MetadataImage:
@@ -152,6 +162,7 @@ class MetadataStore:
         try:
             self._disk.make_directory(str(self.directory))
             image = self._newest_snapshot()
+            self._remove_unfinished()
             self._open_log(image.offset)
             self.high_watermark = max(image.offset, self._checkpointed(self._committed))
             self._read_vote()
@@ -283,8 +294,33 @@ class MetadataStore:
 
     # Snapshots
 
-    def add_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
-        """Keep ``data``, all of which is committed; the log below the one before is let go.
+    def add_snapshot(self, image: MetadataImage) -> None:
+        """Keep ``image``, all of which is committed; see ``prepare_snapshot``, ``keep_snapshot``."""
+        if self.prepare_snapshot(image):
+            self.keep_snapshot(snapshot_id(image))
+
+    def prepare_snapshot(self, image: MetadataImage) -> bool:
+        """Write it, durably, under a name that does not count yet; whether that could be done.
+
+        That takes seconds where there are very many streams, and touches nothing else: it may be
+        done in another thread, one at a time.
+        """
+        try:
+            file = self._disk.create(str(self._prepared))
+            try:
+                write_snapshot(file, image)
+                file.sync()
+            finally:
+                file.close()
+        except (OSError, Unavailable) as error:
+            _tell_snapshot_failed(snapshot_id(image), error)
+            with contextlib.suppress(OSError):
+                self._disk.unlink(str(self._prepared))
+            return False
+        return True
+
+    def keep_snapshot(self, snapshot: SnapshotId) -> None:
+        """The prepared one counts; the log below the one before is let go.
 
         A full or failing disk leaves things as they were; the log has it all. Nothing is done where
         a newer one was installed while this was made: the log begins there now.
@@ -293,29 +329,48 @@ class MetadataStore:
         if self.snapshot is not None and snapshot.end_offset <= self.snapshot.end_offset:
             return
         try:
-            self._disk.write_small(str(snapshot_path(self.directory, snapshot)), data)
+            self._name_snapshot(self._prepared, snapshot)
             self.snapshot = snapshot
             kept = self._drop_old_snapshots()
             if len(kept) == SNAPSHOTS_KEPT:
                 log.advance_log_start(kept[-1].end_offset)
         except (OSError, Unavailable) as error:
-            logger.warning(
-                SNAPSHOT_FAILED,
-                extra={"offset": snapshot.end_offset, "error": str(error)},
-            )
+            _tell_snapshot_failed(snapshot, error)
 
-    def install_snapshot(self, snapshot: SnapshotId, data: bytes) -> MetadataImage:
-        """Begin again at the end of a snapshot that the leader gave. Raises CorruptFile and
-        StorageFailed.
+    def take_piece(self, position: int, data: bytes) -> None:
+        """A piece of the leader's snapshot, in order; the one at 0 begins another. Raises StorageFailed.
+
+        What has come of it survives no restart.
+        """
+        path = str(self._fetched)
+        try:
+            file = self._disk.open(path) if position else self._disk.create(path)
+            try:
+                write_all(file, data, position)
+            finally:
+                file.close()
+        except OSError as error:
+            raise StorageFailed(f"{path}: {error.strerror}") from error
+
+    def install_snapshot(self, snapshot: SnapshotId, data: bytes | None = None) -> MetadataImage:
+        """Begin again at the end of a snapshot that the leader gave; ``data``: the whole of it, where
+        it was not taken in pieces. Raises CorruptFile and StorageFailed.
         """
         where = f"the snapshot of the leader at {snapshot.end_offset}"
-        image = decode_snapshot(data, where)
-        _check_id(image, snapshot, where)
-        self._check_cluster(image, "the leader's snapshot")
+        if data is not None:
+            self.take_piece(0, data)
         try:
+            file = self._disk.open(str(self._fetched))
+            try:
+                image = read_snapshot(file, where)
+                file.sync()
+            finally:
+                file.close()
+            _check_id(image, snapshot, where)
+            self._check_cluster(image, "the leader's snapshot")
             # From here to the end a crash may leave less of the log than was synced.
             self._disk.write_small(str(self._installing), b"%d\n" % snapshot.end_offset)
-            self._disk.write_small(str(snapshot_path(self.directory, snapshot)), data)
+            self._name_snapshot(self._fetched, snapshot)
             self._begin_log_at(self._opened(), snapshot.end_offset)
             self.snapshot = snapshot
             self._drop_old_snapshots()
@@ -331,15 +386,11 @@ class MetadataStore:
         except OSError as error:
             raise StorageFailed(f"{self.directory}: {error.strerror}") from error
 
-    def read_snapshot(self, snapshot: SnapshotId) -> bytes:
-        """The file, whole. Raises OffsetOutOfRange where it is gone, StorageFailed."""
-        try:
-            return self._disk.read_small(str(snapshot_path(self.directory, snapshot)))
-        except FileNotFoundError:
-            end = 0 if self.snapshot is None else self.snapshot.end_offset
-            raise OffsetOutOfRange(snapshot.end_offset, end, end) from None
-        except OSError as error:
-            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+    def read_snapshot(self, snapshot: SnapshotId) -> MetadataImage:
+        """In any thread. Raises OffsetOutOfRange where it is gone, CorruptFile, StorageFailed."""
+        path = str(snapshot_path(self.directory, snapshot))
+        with self._snapshot_file(snapshot) as file:
+            return read_snapshot(file, path)
 
     def read_snapshot_piece(
         self, snapshot: SnapshotId, position: int, max_bytes: int
@@ -348,10 +399,15 @@ class MetadataStore:
 
         A snapshot of hundreds of MiB is sent in pieces of one: each costs a read of that one.
         """
+        with self._snapshot_file(snapshot) as file:
+            return file.pread(max_bytes, position), file.size()
+
+    @contextlib.contextmanager
+    def _snapshot_file(self, snapshot: SnapshotId) -> Iterator[DiskFile]:
         try:
             file = self._disk.open(str(snapshot_path(self.directory, snapshot)), writable=False)
             try:
-                return file.pread(max_bytes, position), file.size()
+                yield file
             finally:
                 file.close()
         except FileNotFoundError:
@@ -359,6 +415,11 @@ class MetadataStore:
             raise OffsetOutOfRange(snapshot.end_offset, end, end) from None
         except OSError as error:
             raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+
+    def _name_snapshot(self, path: Path, snapshot: SnapshotId) -> None:
+        """It is on the disk, whole."""
+        self._disk.rename(str(path), str(snapshot_path(self.directory, snapshot)))
+        self._disk.sync_directory(str(self.directory))
 
     def _drop_old_snapshots(self) -> list[SnapshotId]:
         found = find_snapshots(self._disk, self.directory)
@@ -378,7 +439,7 @@ class MetadataStore:
         for snapshot in find_snapshots(self._disk, self.directory):
             path = snapshot_path(self.directory, snapshot)
             try:
-                image = decode_snapshot(self._disk.read_small(str(path)), str(path))
+                image = self.read_snapshot(snapshot)
                 _check_id(image, snapshot, str(path))
             except CorruptFile as error:
                 logger.error(SNAPSHOT_DAMAGED, extra={"problem": str(error)})
@@ -387,6 +448,11 @@ class MetadataStore:
             self.snapshot = snapshot
             return image
         return MetadataImage(self._cluster_id)
+
+    def _remove_unfinished(self) -> None:
+        for path in (self._prepared, self._fetched):
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.unlink(str(path))
 
     def _check_cluster(self, image: MetadataImage, where: str) -> None:
         if image.cluster_id != self._cluster_id:
@@ -466,6 +532,10 @@ class MetadataStore:
         except CorruptFile as error:
             logger.error(VOTE_DAMAGED, extra={"problem": str(error)})
             self.vote_damage = str(error)
+
+
+def _tell_snapshot_failed(snapshot: SnapshotId, error: Exception) -> None:
+    logger.warning(SNAPSHOT_FAILED, extra={"offset": snapshot.end_offset, "error": str(error)})
 
 
 @contextlib.contextmanager

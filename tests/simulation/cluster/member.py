@@ -164,7 +164,7 @@ class Member:
 
     def _serve_snapshot(self, snapshot: SnapshotId, call: Call) -> None:
         try:
-            call.answer(self.store.read_snapshot(snapshot))
+            call.answer(self.store.read_snapshot_piece(snapshot, 0, 1 << 30)[0])
         except (OffsetOutOfRange, Unavailable):
             call.answer(b"")
 

@@ -204,7 +204,7 @@ async def test_both_clusters_are_named_where_they_differ(
         with pytest.raises(OtherCluster, match="'another'"):
             await stranger.command(of(node), COMMAND, PATIENCE_MS, purpose=purpose)
     with pytest.raises(OtherCluster, match="'another'"):
-        await stranger.fetch_snapshot(of(node), SnapshotId(1, 1), PATIENCE_MS)
+        await stranger.fetch_snapshot(of(node), SnapshotId(1, 1), 0, PATIENCE_MS)
     stranger.close()
 
 
@@ -215,18 +215,22 @@ async def test_a_peer_that_takes_no_part(node: KafkaNode, peers: Peers) -> None:
         await peers.send(of(node), NODE, FETCH, PATIENCE_MS)
 
 
-async def test_a_snapshot_is_put_together(
+async def test_a_snapshot_comes_in_pieces(
     node: KafkaNode, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers_module, "SNAPSHOT_PIECE_BYTES", 1_000)
     snapshot, empty = SnapshotId(100, 2), SnapshotId(7, 1)
     node.metadata.snapshots = {snapshot: bytes(range(250)) * 15, empty: b""}
-    found = await peers.fetch_snapshot(of(node), snapshot, PATIENCE_MS)
+    found = b""
+    while len(found) < 3_750:
+        piece, size = await peers.fetch_snapshot(of(node), snapshot, len(found), PATIENCE_MS)
+        assert len(piece) <= 1_000
+        assert size == 3_750
+        found += piece
     assert found == node.metadata.snapshots[snapshot]
-    assert node.metric("streamlog_requests_total", api="FetchSnapshot") == 4
-    assert await peers.fetch_snapshot(of(node), empty, PATIENCE_MS) == b""
+    assert await peers.fetch_snapshot(of(node), empty, 0, PATIENCE_MS) == (b"", 0)
     with pytest.raises(StreamlogError):
-        await peers.fetch_snapshot(of(node), SnapshotId(8, 1), PATIENCE_MS)
+        await peers.fetch_snapshot(of(node), SnapshotId(8, 1), 0, PATIENCE_MS)
 
 
 async def test_a_snapshot_that_ends_early(node: KafkaNode, peers: Peers) -> None:
@@ -235,7 +239,7 @@ async def test_a_snapshot_that_ends_early(node: KafkaNode, peers: Peers) -> None
 
     node.metadata.read_snapshot = cut  # type: ignore[assignment, method-assign]
     with pytest.raises(MalformedFrame, match="0 of a snapshot's 10 bytes"):
-        await peers.fetch_snapshot(of(node), SnapshotId(1, 1), PATIENCE_MS)
+        await peers.fetch_snapshot(of(node), SnapshotId(1, 1), 0, PATIENCE_MS)
 
 
 @pytest.mark.parametrize("purpose", ["", "Heartbeat"])
