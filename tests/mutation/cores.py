@@ -36,6 +36,7 @@ CORES: Final = (
         ("raft/*.py",),
         (
             "unit/raft",
+            "scenarios",
             "unit/metadata/quorum/test_voter_sets.py",
             "unit/metadata/quorum/test_metadata_replica.py",
             "property/test_raft.py",

@@ -145,7 +145,7 @@ class _Trials:
         """In a fork, too: what the tests leave behind is not there for mutants."""
         known = json.loads(self._reaches.read_text()) if self._reaches.exists() else {}
         sources = b"".join(module.path.read_bytes() for module in self._modules.values())
-        texts = {path: path.read_bytes() for path in {item.path for item in items}}
+        texts = {path: _read_with_neighbours(path) for path in {item.path for item in items}}
         keys = {
             item.nodeid: hashlib.sha256(
                 sources + texts[item.path] + item.nodeid.encode()
@@ -280,6 +280,13 @@ class _Failures:
         if report.failed:
             self.count += 1
             self._on_failure()
+
+
+def _read_with_neighbours(path: Path) -> bytes:
+    """A test, and what it may use of its folder: worlds, data."""
+    files = [file for file in path.parent.rglob("*") if file.suffix in {".py", ".txt"}]
+    used = sorted(file for file in files if not file.name.startswith("test_"))
+    return b"".join(file.read_bytes() for file in [path, *used])
 
 
 def _wait(process: int) -> int:
