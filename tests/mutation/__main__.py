@@ -14,7 +14,7 @@ from tests.mutation import results
 from tests.mutation.cores import CORES, LEFT_OUT, ROOT, Core
 from tests.mutation.mutants import Mutant
 from tests.mutation.results import Equivalents, Results
-from tests.mutation.trial import Outcome, Trial, run
+from tests.mutation.trial import Outcome, Trial, end_with_parent, run
 
 RESULTS: Final = ROOT / "build" / "mutation.jsonl"
 REACHES: Final = RESULTS.with_name("mutation-reaches.json")
@@ -95,6 +95,7 @@ def _try(core: Core, mutants: list[Mutant], kept: Results, budget_s: float) -> N
                 f"{core.name}: the trials ended with status {os.waitstatus_to_exitcode(status)}"
             )
         return
+    end_with_parent()
     status = 1
     try:
         count = 0

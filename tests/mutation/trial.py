@@ -4,6 +4,7 @@ The fork replaces the code of the mutated function in memory and runs the tests 
 fastest first, until one fails. So no file changes, and nothing is imported twice.
 """
 
+import ctypes
 import gc
 import hashlib
 import importlib
@@ -34,6 +35,7 @@ SLOWER_MAX: Final = 6
 """A test may take so many times what it took without a mutant. What takes longer has no end."""
 MEMORY_BYTES: Final = 2 << 30
 """A mutant may use so much more than the tests that are loaded."""
+PR_SET_PDEATHSIG: Final = 1
 FAILED: Final = 42
 """The exit status of a fork in which a test failed."""
 
@@ -306,7 +308,13 @@ def _outcome(status: int) -> Outcome:
     return Outcome.SURVIVED if os.WEXITSTATUS(status) == 0 else Outcome.KILLED
 
 
+def end_with_parent() -> None:
+    """A fork ends when the process that waits for it is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _be_quiet() -> None:
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
