@@ -39,6 +39,11 @@ def main() -> None:
         "--again", action="store_true", help="try survivors again, after tests were added"
     )
     parser.add_argument(
+        "--tests",
+        default="",
+        help="only those whose path contains this, such as unit/; survivors may be killed --again by others",
+    )
+    parser.add_argument(
         "--budget-s", type=float, default=20.0, help="of tests for each mutant (%(default)s)"
     )
     parser.add_argument(
@@ -73,7 +78,7 @@ def main() -> None:
                 if kept.is_due(mutant, again=options.again) and not equivalents.reason(mutant)
             ]
             if due:
-                _try(core, due, kept, options.budget_s)
+                _try(core, due, kept, options.tests, options.budget_s)
                 kept.read()
         rows += results.rows(core.name, chosen, kept, equivalents)
         for mutant in chosen:
@@ -84,7 +89,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def _try(core: Core, mutants: list[Mutant], kept: Results, budget_s: float) -> None:
+def _try(core: Core, mutants: list[Mutant], kept: Results, tests: str, budget_s: float) -> None:
     """In a process of its own: no core meets what the tests of another one have imported."""
     print(f"{core.name}: {len(mutants)} mutants to try", flush=True)
     process = os.fork()
@@ -110,7 +115,7 @@ def _try(core: Core, mutants: list[Mutant], kept: Results, budget_s: float) -> N
         run(
             core.modules,
             mutants,
-            [str(ROOT / "tests" / name) for name in core.tests],
+            [str(ROOT / "tests" / name) for name in core.tests if tests in f"{name}/"],
             left_out=lambda name: any(part in name for part in LEFT_OUT),
             reaches=REACHES,
             budget_s=budget_s,

@@ -55,6 +55,7 @@ CORES: Final = (
         ),
         (
             "unit/replication",
+            "scenarios",
             "unit/partition/replication",
             "unit/partition/test_moved_back.py",
             "unit/partition/test_recreated.py",

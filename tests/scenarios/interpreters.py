@@ -4,10 +4,14 @@ from pathlib import Path
 from typing import Final
 
 from tests.scenarios.raft_cores import RaftScenario
+from tests.scenarios.replication_cores import ReplicationScenario
 from tests.scenarios.script import Interpreter, played
 
 FOLDER: Final = Path(__file__).parent
-INTERPRETERS: Final[dict[str, type[Interpreter]]] = {"raft": RaftScenario}
+INTERPRETERS: Final[dict[str, type[Interpreter]]] = {
+    "raft": RaftScenario,
+    "replication": ReplicationScenario,
+}
 SCENARIOS: Final = sorted(path for name in INTERPRETERS for path in (FOLDER / name).glob("*.txt"))
 
 
