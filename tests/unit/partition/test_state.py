@@ -493,3 +493,27 @@ def fetched(state: PartitionState, offset: int, *, log_start: int) -> Step:
     step = state.follower_fetch(TWO, 1, offset, NO_EPOCH, 0, log_start=log_start)
     assert isinstance(step, Step)
     return step
+
+
+def test_what_a_newer_epoch_says_takes_the_place_of_what_was_said(tmp_path: Path) -> None:
+    two, three = NodeId(2), NodeId(3)
+    bench = Bench(tmp_path, "commit", lead=False)
+    state = bench.state
+    assert (state.min_isr, state.failure, state.appended_bytes) == (1, None, 0)
+    assert state.knows_high_watermark, "as a follower it knows what its leader told"
+    state.lead(1, (ONE, two), replicas=(ONE, two, three), incarnations={two: 5}, min_isr=2)
+    assert (state.incarnations, state.min_isr, state.is_short) == ({two: 5}, 2, False)
+    bench.append("a")
+    bench.sync()
+    state.follower_fetch(three, 7, 0, NO_EPOCH, 0)
+    assert state.progress is not None
+    assert three in state.progress.followers
+    acknowledge(state.lead(1, (ONE,), replicas=(ONE, two)))
+    assert three not in state.progress.followers, "it is no replica any more"
+    assert state.incarnations == {}
+    acknowledge(state.lead(2, (ONE, two)))
+    assert (state.progress.leader_epoch, state.progress.epoch_start) == (2, 1)
+    state.follow(3, (two,), leader=two, incarnations={two: 6}, min_isr=2)
+    assert (state.incarnations, state.is_short, state.leader) == ({two: 6}, True, two)
+    state.follow(4, (two,), leader=two)
+    assert (state.incarnations, state.is_short) == ({}, False)
