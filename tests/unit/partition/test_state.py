@@ -465,6 +465,7 @@ def test_what_removes_messages_waits_for_the_replicas_to_begin_where_this_one_do
     state.hold_removals(4)
     bench.append("another")
     state.hold_removals(5)
+    assert len(state._barriers) == 1, "they do not pile up"
     assert fetched(state, 6, log_start=0).high_watermark_moved
     assert (state.high_watermark, state.removals_end) == (6, 4)
     step = fetched(state, 6, log_start=2)
@@ -472,8 +473,11 @@ def test_what_removes_messages_waits_for_the_replicas_to_begin_where_this_one_do
     step = fetched(state, 6, log_start=3)
     assert step.high_watermark_moved, "watchers are told"
     assert state.removals_end == 6
-    state.hold_removals(6)
+    state.hold_removals(5)
     assert state.removals_end == 6, "they begin there by now"
+    state.follow(1, (TWO,), leader=TWO)
+    state.hold_removals(5)
+    assert state.removals_end == 6, "a follower holds nothing"
 
 
 def test_a_leader_that_goes_holds_nothing(tmp_path: Path) -> None:
