@@ -11,10 +11,13 @@ from streamlog.errors import (
     NotLeader,
     OffsetOutOfRange,
     StaleNode,
+    StaleReplica,
     StorageFailed,
     StorageFull,
     StreamlogError,
+    UnknownReplica,
 )
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
@@ -521,3 +524,69 @@ def test_what_a_newer_epoch_says_takes_the_place_of_what_was_said(tmp_path: Path
     assert (state.incarnations, state.is_short, state.leader) == ({two: 6}, True, two)
     state.follow(4, (two,), leader=two)
     assert (state.incarnations, state.is_short) == ({}, False)
+
+
+def test_after_a_failure_of_the_disk_a_leader_answers_no_follower(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    bench.append("a")
+    bench.sync()
+    acknowledge(bench.state.disk_failed(StorageFailed("gone")))
+    with pytest.raises(StorageFailed):
+        bench.state.follower_fetch(TWO, 9, 1, 4, 10)
+    with pytest.raises(StorageFailed):
+        bench.state.await_start(1, Heard(bench.story, "purge"))
+
+
+def test_a_replica_of_another_assignment_does_not_count(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "os", lead=False)
+    state = bench.state
+    acknowledge(state.lead(0, (ONE, TWO), replicas=(ONE, TWO), incarnations={TWO: 5}))
+    with pytest.raises(UnknownReplica, match="was assigned at 6"):
+        state.follower_fetch(TWO, 1, 0, NO_EPOCH, 0, incarnation=6)
+    with pytest.raises(StaleReplica, match="was assigned again at 5"):
+        state.follower_fetch(TWO, 1, 0, NO_EPOCH, 0, incarnation=4)
+    bench.append("a")
+    acknowledge(state.settle())
+    assert state.high_watermark == 0
+    step = state.follower_fetch(TWO, 1, 1, 0, 0, incarnation=5)
+    assert isinstance(step, Step)
+    assert state.high_watermark == 1
+
+
+def test_a_leader_knows_nothing_of_later_epochs(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    bench.append("a")
+    epoch = bench.state.leader_epoch
+    assert bench.state.shared_end([EpochStart(epoch, 0)], 1) == 1
+    assert bench.state.shared_end([], 1) == bench.log.epochs.shared_end([], 1, 1)
+    with pytest.raises(NotLeader, match=f"epoch {epoch + 1} has begun, and this is {epoch}"):
+        bench.state.shared_end([EpochStart(epoch, 0), EpochStart(epoch + 1, 1)], 1)
+
+
+def test_a_refused_proposal_lets_commit_what_waited_for_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "os", lead=False)
+    state = bench.state
+    acknowledge(state.lead(4, (ONE, TWO), replicas=(ONE, TWO, THREE), partition_epoch=7))
+    bench.append("a")
+    known = {node_id: ReplicaStanding(9, True) for node_id in (ONE, TWO, THREE)}
+    for node_id in (TWO, THREE):
+        acknowledge(state.follower_fetch(node_id, 9, 1, 4, 10))  # type: ignore[arg-type]
+    proposal = state.isr_proposal(11, lag_time_ms=100, standings=known.__getitem__)
+    assert proposal is not None
+    bench.append("b")
+    acknowledge(state.follower_fetch(TWO, 9, 2, 4, 12))  # type: ignore[arg-type]
+    assert state.high_watermark == 1, "the new one may be in sync"
+    step = state.isr_refused(proposal, 13)
+    acknowledge(step)
+    assert step.high_watermark_moved
+    assert bench.story == [("a", 0), ("b", 1)]
+
+
+def test_a_sync_moves_the_recovery_point(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "interval")
+    assert bench.state.statistics().follower_lag == 0
+    bench.append("a")
+    bench.begin_sync().run()
+    step = bench.state.finish_sync()
+    assert (step.recovery_point_moved, step.wants_sync) == (True, False)
+    assert bench.log.recovery_point == 1
