@@ -221,10 +221,12 @@ class _Trials:
         if not reaching:
             return Trial(mutant, Outcome.NOT_REACHED, "", 0, 0.0)
 
-        def place(item: pytest.Item) -> tuple[int, float]:
+        def place(item: pytest.Item) -> tuple[int, bool, float]:
+            """First those that have found others of this function, then the module's own, then the fastest."""
             kills = self._kills[mutant.module, mutant.function, item.nodeid]
             cost_s = reaches[item.nodeid].wall_s
-            return (-kills if cost_s < 1 else 0), cost_s
+            is_own = item.path.stem == f"test_{module.path.stem}"
+            return (-kills if cost_s < 1 else 0), not (is_own and cost_s < 1), cost_s
 
         reaching.sort(key=place)
         chosen: list[pytest.Item] = []
