@@ -125,10 +125,12 @@ CORES: Final = (
         ("delivery/*.py",),
         (
             "unit/delivery",
+            "unit/shares",
             "unit/jetstream/consumers",
             "property/test_delivery.py",
             "property/test_consumer.py",
             "property/test_pending_records.py",
+            "property/test_share_partition.py",
             "simulation/test_consumers.py",
         ),
     ),
