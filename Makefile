@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-keep test test-slow lint bench bench-kafka bench-clusters compatibility docs lock clean
+.PHONY: help setup demo demo-keep test test-slow nightly mutation lint bench bench-kafka bench-clusters compatibility docs lock clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,13 @@ test: setup ## Lint, types and all tests but the slow ones
 
 test-slow: setup ## The tests that take minutes
 	$(BIN)/pytest -q -m slow
+
+HOURS ?= 8
+nightly: setup ## New seeds of all simulated worlds, for 8 hours; `make nightly HOURS=1`
+	nice $(BIN)/python -m tests.simulation.nightly --hours $(HOURS)
+
+mutation: setup ## Small mistakes planted into the pure cores: which do the tests not find? Hours; Ctrl-C loses nothing
+	nice $(BIN)/python -m tests.mutation
 
 lint: setup ## Style, types, layers, words
 	$(BIN)/ruff check

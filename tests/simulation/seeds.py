@@ -124,14 +124,7 @@ class Player:
         return ending
 
     def _problem(self, make: Make, world: World, seed: int) -> str:
-        problem = ""
-        try:
-            world.run()
-        except OutOfTime:
-            pass
-        except Exception as error:
-            story = "\n".join(world.story[-STORY_LINES_MAX:])
-            problem = f"seed {seed}: {type(error).__name__}: {error}\n{story}"
+        problem = problem_of(world, seed)
         self._count(make).events += world.events_run
         return problem
 
@@ -145,6 +138,18 @@ class Player:
 
     def _count(self, make: Make) -> Count:
         return self.counts.setdefault(getattr(make, "__name__", ""), Count())
+
+
+def problem_of(world: World, seed: int) -> str:
+    """Of its story, which runs now, as ``Player.problem``."""
+    try:
+        world.run()
+    except OutOfTime:
+        pass
+    except Exception as error:
+        story = "\n".join(world.story[-STORY_LINES_MAX:])
+        return f"seed {seed}: {type(error).__name__}: {error}\n{story}"
+    return ""
 
 
 def _how_to_repeat(seed: int) -> str:

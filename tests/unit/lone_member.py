@@ -116,6 +116,12 @@ class LoneMember:
         assert request.pre_vote
         return self.answered(asked[0].peer, request, grant(asked[0].peer, request))
 
+    def stand_with(self, *peers: int) -> list[raft.Effect]:
+        """Candidate, when these have said that they would vote for it."""
+        request = sent(self.tick(3 * TIMEOUT_MS), VoteRequest)[0].request
+        assert isinstance(request, VoteRequest)
+        return [it for peer in peers for it in self.answered(peer, request, grant(peer, request))]
+
     def lead(self) -> list[raft.Effect]:
         """With the vote of one other."""
         send = sent(self.stand(), VoteRequest)[0]

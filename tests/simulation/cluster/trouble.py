@@ -49,6 +49,10 @@ class Troubles:
             self.jump,
         ]
         """One is drawn at a time; a world may add its own."""
+        self.blows: list[str] = []
+        """The kinds of those that were drawn, in order."""
+        self.is_left_out: Callable[[int, str], bool] = lambda number, kind: False
+        """Whether the blow of this number, or this kind, does nothing in this story."""
         self._events = events
         self._rng = rng
         self.hosts = hosts
@@ -247,7 +251,11 @@ class Troubles:
 
     def _strike(self) -> None:
         if not self.over:
-            self._rng.choice(self.kinds)()
+            strike = self._rng.choice(self.kinds)
+            kind = getattr(strike, "__name__", str(strike))
+            self.blows.append(kind)
+            if not self.is_left_out(len(self.blows) - 1, kind):
+                strike()
             self._soon()
 
     def _end(self) -> None:

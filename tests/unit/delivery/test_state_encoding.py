@@ -136,3 +136,42 @@ def test_more_pending_records_than_allowed_are_corrupt() -> None:
     """A few bytes would do for more than memory has room for."""
     with pytest.raises(CorruptData, match="too large"):
         DeliveryState.decode(GOOD.encode(), 2)
+
+
+def test_each_wait_goes_on_by_itself() -> None:
+    """Also of a record between two others that wait for something else."""
+    delivery = Delivery(LIMITS, starts={0: 0})
+    for offset in range(3):
+        delivery.deliver(Place(0, offset), 0)
+    delivery.in_progress(Place(0, 1), 800)
+    again = Delivery.decode(delivery.encode(900), LIMITS, 900)
+    again.expire(1_000)
+    assert again.due_offsets(0, 0, 3) == [0, 2]
+    again.expire(1_799)
+    assert again.due_count == 2
+    again.expire(1_800)
+    assert again.due_offsets(0, 0, 3) == [0, 1, 2]
+    assert again.due_offsets(1, 0, 3) == []
+    assert [again.is_due(Place(0, offset)) for offset in range(4)] == [True, True, True, False]
+    assert again.redeliver(Place(0, 1), 1_800) == Delivered(Place(0, 1), 4, 2)
+    assert again.redeliver(Place(0, 1), 1_800) is None, "it is not due any more"
+    assert not again.is_due(Place(0, 1))
+
+
+def test_one_record_that_was_never_delivered_among_others_is_damage() -> None:
+    counts = (1, 0)
+    pending = [PendingState(offset, offset + 1, count, 3) for offset, count in enumerate(counts)]
+    data = DeliveryState(2, {0: DeliveredPartition(2, 2, pending)}, []).encode()
+    with pytest.raises(CorruptData, match="never delivered"):
+        DeliveryState.decode(data, 10)
+
+
+def test_what_begins_again_has_given_up_nothing() -> None:
+    limits = DeliveryLimits(ack_wait_ms=1_000, deliveries_max=1)
+    delivery = Delivery(limits, starts={0: 0})
+    delivery.deliver(Place(0, 0), 0)
+    delivery.expire(1_000)
+    delivery.reset({0: 0})
+    assert delivery.take_exhausted() is None
+    delivery.deliver(Place(0, 0), 2_000)
+    assert delivery.take_exhausted() is None

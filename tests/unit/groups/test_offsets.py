@@ -355,3 +355,18 @@ def test_a_new_coordinator_forgets_streams_that_went_meanwhile() -> None:
     world.crash()
     world.carry_out(world.coordinator.only_streams({"t": TOPIC_ID}))
     assert (world.committed(), world.committed(place=OTHER)) == (5, None)
+
+
+def test_an_offset_that_could_not_be_forgotten_is_told() -> None:
+    """And one that its readers still want is told for that reason."""
+    world = GroupWorld()
+    caller = member(world)
+    world.commit(5, caller)
+    world.commit(6, caller, place=OTHER)
+    world.refuse = ErrorCode.coordinator_not_available
+    assert forget(world, ("t", 0), OTHER) == {
+        ("t", 0): ErrorCode.group_subscribed_to_topic,
+        OTHER: ErrorCode.coordinator_not_available,
+    }
+    world.refuse = None
+    assert forget(world, OTHER) == {OTHER: NONE}

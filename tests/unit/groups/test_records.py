@@ -6,6 +6,7 @@ import pytest
 from streamlog.errors import CorruptBatch
 from streamlog.groups.records import (
     BARRIER,
+    NO_TOPIC_ID,
     CommittedOffset,
     GroupKey,
     KeptGroup,
@@ -92,3 +93,13 @@ def test_what_is_cut_is_corrupt(cut: int) -> None:
 def test_a_version_of_the_future_is_not_guessed() -> None:
     with pytest.raises(CorruptBatch, match="version 9"):
         read_offset(b"\x00\x09")
+
+
+@pytest.mark.parametrize(
+    "tags", [b"\x00", b"\x01\x00\x0f" + 15 * b"x", b"\x01\x00\x11" + 17 * b"x"]
+)
+def test_a_topic_id_has_sixteen_bytes(tags: bytes) -> None:
+    value = offset_record(KEY, COMMITTED).value
+    assert value is not None
+    committed = read_offset(value[: -len(b"\x01\x00\x10") - 16] + tags)
+    assert committed == COMMITTED._replace(topic_id=NO_TOPIC_ID)

@@ -215,3 +215,13 @@ async def test_who_does_not_lead_takes_nothing(world: World) -> None:
     with pytest.raises(NotLeader):
         partition.append(run_of(b"x"), Told())
     await registry.close()
+
+
+async def test_the_time_0_is_a_time(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await partition.know_producers()
+        told = Told()
+        assert partition.produce(batch_of(0, time_ms=0), told).append_time_ms is None
+        await told.answer

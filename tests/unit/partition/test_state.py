@@ -11,10 +11,13 @@ from streamlog.errors import (
     NotLeader,
     OffsetOutOfRange,
     StaleNode,
+    StaleReplica,
     StorageFailed,
     StorageFull,
     StreamlogError,
+    UnknownReplica,
 )
+from streamlog.log.leader_epochs import EpochStart
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
@@ -465,6 +468,7 @@ def test_what_removes_messages_waits_for_the_replicas_to_begin_where_this_one_do
     state.hold_removals(4)
     bench.append("another")
     state.hold_removals(5)
+    assert len(state._barriers) == 1, "they do not pile up"
     assert fetched(state, 6, log_start=0).high_watermark_moved
     assert (state.high_watermark, state.removals_end) == (6, 4)
     step = fetched(state, 6, log_start=2)
@@ -472,8 +476,11 @@ def test_what_removes_messages_waits_for_the_replicas_to_begin_where_this_one_do
     step = fetched(state, 6, log_start=3)
     assert step.high_watermark_moved, "watchers are told"
     assert state.removals_end == 6
-    state.hold_removals(6)
+    state.hold_removals(5)
     assert state.removals_end == 6, "they begin there by now"
+    state.follow(1, (TWO,), leader=TWO)
+    state.hold_removals(5)
+    assert state.removals_end == 6, "a follower holds nothing"
 
 
 def test_a_leader_that_goes_holds_nothing(tmp_path: Path) -> None:
@@ -493,3 +500,93 @@ def fetched(state: PartitionState, offset: int, *, log_start: int) -> Step:
     step = state.follower_fetch(TWO, 1, offset, NO_EPOCH, 0, log_start=log_start)
     assert isinstance(step, Step)
     return step
+
+
+def test_what_a_newer_epoch_says_takes_the_place_of_what_was_said(tmp_path: Path) -> None:
+    two, three = NodeId(2), NodeId(3)
+    bench = Bench(tmp_path, "commit", lead=False)
+    state = bench.state
+    assert (state.min_isr, state.failure, state.appended_bytes) == (1, None, 0)
+    assert state.knows_high_watermark, "as a follower it knows what its leader told"
+    state.lead(1, (ONE, two), replicas=(ONE, two, three), incarnations={two: 5}, min_isr=2)
+    assert (state.incarnations, state.min_isr, state.is_short) == ({two: 5}, 2, False)
+    bench.append("a")
+    bench.sync()
+    state.follower_fetch(three, 7, 0, NO_EPOCH, 0)
+    assert state.progress is not None
+    assert three in state.progress.followers
+    acknowledge(state.lead(1, (ONE,), replicas=(ONE, two)))
+    assert three not in state.progress.followers, "it is no replica any more"
+    assert state.incarnations == {}
+    acknowledge(state.lead(2, (ONE, two)))
+    assert (state.progress.leader_epoch, state.progress.epoch_start) == (2, 1)
+    state.follow(3, (two,), leader=two, incarnations={two: 6}, min_isr=2)
+    assert (state.incarnations, state.is_short, state.leader) == ({two: 6}, True, two)
+    state.follow(4, (two,), leader=two)
+    assert (state.incarnations, state.is_short) == ({}, False)
+
+
+def test_after_a_failure_of_the_disk_a_leader_answers_no_follower(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    bench.append("a")
+    bench.sync()
+    acknowledge(bench.state.disk_failed(StorageFailed("gone")))
+    with pytest.raises(StorageFailed):
+        bench.state.follower_fetch(TWO, 9, 1, 4, 10)
+    with pytest.raises(StorageFailed):
+        bench.state.await_start(1, Heard(bench.story, "purge"))
+
+
+def test_a_replica_of_another_assignment_does_not_count(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "os", lead=False)
+    state = bench.state
+    acknowledge(state.lead(0, (ONE, TWO), replicas=(ONE, TWO), incarnations={TWO: 5}))
+    with pytest.raises(UnknownReplica, match="was assigned at 6"):
+        state.follower_fetch(TWO, 1, 0, NO_EPOCH, 0, incarnation=6)
+    with pytest.raises(StaleReplica, match="was assigned again at 5"):
+        state.follower_fetch(TWO, 1, 0, NO_EPOCH, 0, incarnation=4)
+    bench.append("a")
+    acknowledge(state.settle())
+    assert state.high_watermark == 0
+    step = state.follower_fetch(TWO, 1, 1, 0, 0, incarnation=5)
+    assert isinstance(step, Step)
+    assert state.high_watermark == 1
+
+
+def test_a_leader_knows_nothing_of_later_epochs(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    bench.append("a")
+    epoch = bench.state.leader_epoch
+    assert bench.state.shared_end([EpochStart(epoch, 0)], 1) == 1
+    assert bench.state.shared_end([], 1) == bench.log.epochs.shared_end([], 1, 1)
+    with pytest.raises(NotLeader, match=f"epoch {epoch + 1} has begun, and this is {epoch}"):
+        bench.state.shared_end([EpochStart(epoch, 0), EpochStart(epoch + 1, 1)], 1)
+
+
+def test_a_refused_proposal_lets_commit_what_waited_for_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "os", lead=False)
+    state = bench.state
+    acknowledge(state.lead(4, (ONE, TWO), replicas=(ONE, TWO, THREE), partition_epoch=7))
+    bench.append("a")
+    known = {node_id: ReplicaStanding(9, True) for node_id in (ONE, TWO, THREE)}
+    for node_id in (TWO, THREE):
+        acknowledge(state.follower_fetch(node_id, 9, 1, 4, 10))  # type: ignore[arg-type]
+    proposal = state.isr_proposal(11, lag_time_ms=100, standings=known.__getitem__)
+    assert proposal is not None
+    bench.append("b")
+    acknowledge(state.follower_fetch(TWO, 9, 2, 4, 12))  # type: ignore[arg-type]
+    assert state.high_watermark == 1, "the new one may be in sync"
+    step = state.isr_refused(proposal, 13)
+    acknowledge(step)
+    assert step.high_watermark_moved
+    assert bench.story == [("a", 0), ("b", 1)]
+
+
+def test_a_sync_moves_the_recovery_point(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "interval")
+    assert bench.state.statistics().follower_lag == 0
+    bench.append("a")
+    bench.begin_sync().run()
+    step = bench.state.finish_sync()
+    assert (step.recovery_point_moved, step.wants_sync) == (True, False)
+    assert bench.log.recovery_point == 1

@@ -1,9 +1,13 @@
+import uuid
 from itertools import pairwise
 
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
+from streamlog.raft.candidate import Candidacy, CandidateState
 from streamlog.raft.events import Role
 from streamlog.raft.messages import BeginEpochRequest, VoteAnswer, VoteRequest
+from streamlog.raft.settings import RaftSettings
+from tests.quorum_log import MemoryLog
 from tests.unit.lone_member import (
     TIMEOUT_MS,
     LoneMember,
@@ -221,3 +225,62 @@ def test_who_votes_for_another_asks_no_more_for_itself() -> None:
     member.answered(3, request, grant(3, request))
     assert member.raft.role is Role.UNATTACHED
     assert member.raft.deadline_ms >= member.now_ms + TIMEOUT_MS
+
+
+def candidacy(*, pre_vote: bool = False) -> Candidacy:
+    return Candidacy(vote_request(1, 1, pre_vote=pre_vote), round_ms=100, ends_ms=1_000)
+
+
+def standing() -> CandidateState:
+    return CandidateState(
+        key(1),
+        MemoryLog(),
+        voters_id=uuid.UUID(int=99),
+        settings=RaftSettings(),
+        random=lambda: 0.5,
+    )
+
+
+def test_only_voters_elect() -> None:
+    """A replica that has granted it may be no voter any more."""
+    election = candidacy()
+    for voter in (key(2), key(3, directory=33), key(4)):
+        election.granted(voter)
+    assert election.electors(voters(1, 2, 3)) == [key(1), key(2)]
+
+
+def test_voters_are_asked_in_the_order_of_their_ids() -> None:
+    """A set of numbers has another one."""
+    assert candidacy().begin_round(voters(1, 9, 16), 0, 0.5) == [9, 16]
+
+
+def test_only_the_answers_to_its_request_count() -> None:
+    candidate = standing()
+    candidate.stand(2, 0)
+    older = vote_request(1, 1, voters_id=uuid.UUID(int=99))
+    for peer in (2, 3):
+        candidate.fail(NodeId(peer), older)
+    assert not candidate.is_lost(voters(1, 2, 3), 1)
+    for peer in (2, 3):
+        candidate.fail(NodeId(peer))
+    assert candidate.is_lost(voters(1, 2, 3), 1)
+
+
+def test_pre_votes_elect_no_leader() -> None:
+    candidate = standing()
+    candidate.ask_beforehand(1)
+    request = vote_request(1, 1, pre_vote=True)
+    candidate.count(NodeId(2), request, grant(2, request))
+    assert candidate.has_support(voters(1, 2, 3))
+    assert not candidate.is_won(voters(1, 2, 3))
+
+
+def test_without_an_election_there_are_no_electors() -> None:
+    assert standing().electors(voters(1, 2, 3)) == []
+
+
+def test_a_candidate_looks_again_when_its_time_is_over() -> None:
+    election = candidacy()
+    election.begin_round(voters(1, 2, 3), 990, 0.5)
+    assert election.next_round_ms > 1_000
+    assert election.deadline_ms == 1_000

@@ -108,3 +108,25 @@ def test_those_who_do_not_vote_leave_it_to_those_who_do() -> None:
     made.follow(NodeId(2), directly=True, now_ms=0)
     made.lose_leader(turn=0, now_ms=100)
     assert made.stands_ms >= 1_100
+
+
+def test_no_other_role_resigns_or_loses_an_election() -> None:
+    made = standing()
+    with pytest.raises(AssertionError, match="cannot resign"):
+        made.resign(0)
+    with pytest.raises(AssertionError, match="takes no part"):
+        made.lost_election(0)
+
+
+def test_no_vote_in_an_epoch_that_has_a_leader() -> None:
+    made = standing()
+    made.follow(NodeId(2), directly=True, now_ms=0)
+    with pytest.raises(AssertionError, match="has a leader already"):
+        made.vote(key(2), 0)
+
+
+def test_a_vote_ends_an_own_attempt() -> None:
+    made = standing()
+    made.ask()
+    made.vote(key(2), 0)
+    assert made.role is Role.UNATTACHED

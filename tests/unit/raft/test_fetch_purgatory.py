@@ -26,3 +26,11 @@ def test_told_once() -> None:
     assert tokens(high_watermark=4, now_ms=99) == []
     assert tokens(high_watermark=4, now_ms=100) == ["e"]
     assert waiting.take_all() == []
+
+
+def test_only_the_fetch_of_the_token_is_dropped() -> None:
+    waiting = FetchPurgatory()
+    waiting.hold("a", RaftFetchRequest(1, key(2), 5, 1, wait_ms=100), 0)
+    waiting.hold("b", RaftFetchRequest(1, key(3), 5, 1, wait_ms=100), 0)
+    waiting.drop("a")
+    assert [fetch.token for fetch in waiting.take_all()] == ["b"]

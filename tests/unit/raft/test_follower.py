@@ -4,6 +4,7 @@ from streamlog.errors import CorruptData
 from streamlog.model import EpochEnd, NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
+from streamlog.raft.follower import FollowerState
 from streamlog.raft.messages import (
     BeginEpochRequest,
     EndEpochRequest,
@@ -13,7 +14,8 @@ from streamlog.raft.messages import (
     SnapshotId,
     VoteRequest,
 )
-from tests.quorum_log import Entry
+from streamlog.raft.settings import RaftSettings
+from tests.quorum_log import Entry, MemoryLog, encode
 from tests.unit.lone_member import (
     TIMEOUT_MS,
     LoneMember,
@@ -299,3 +301,34 @@ def test_a_voter_in_another_folder_is_an_observer() -> None:
     assert LoneMember(1, directory=11).raft.role is Role.OBSERVER
     unrecorded = voters(1, 2, 3, recorded=False)
     assert LoneMember(1, unrecorded, directory=11).raft.role is Role.UNATTACHED
+
+
+def test_what_another_leader_said_is_committed_counts_no_more() -> None:
+    log = MemoryLog()
+    state = FollowerState(key(1), log, RaftSettings())
+    state.turn(0)
+    assert state.fetch_from(NodeId(2), epoch=1, may_wait=True, now_ms=0) is not None
+    answer = FetchAnswer(1, NodeId(2), high_watermark=1, end_offset=1, records=encode(entries(1)))
+    state.take(answer, 0, 0)
+    state.turn(0)
+    log.append(entries(1))
+    state.synced(1)
+    assert state.committed_offset == -1
+
+
+def test_an_answer_that_could_not_wait_is_no_reason_to_ask_again_at_once() -> None:
+    settings = RaftSettings(fetch_wait_max_ms=0)
+    state = FollowerState(key(1), MemoryLog(), settings)
+    state.turn(0)
+    for now_ms in (0, 1):
+        assert state.fetch_from(NodeId(2), epoch=1, may_wait=True, now_ms=now_ms) is not None
+        state.take(FetchAnswer(1, NodeId(2), high_watermark=0), 0, now_ms)
+    assert state.deadline_ms == 1 + settings.moment_ms
+
+
+def test_a_leader_that_names_itself_is_not_lost_by_that() -> None:
+    """It takes this replica for itself; to ask for votes would not help."""
+    member, request = follower()
+    member.answered(2, request, FetchAnswer(3, NodeId(2), Fault.NOT_LEADER))
+    assert member.raft.leader == 2
+    member.answered(2, request, FetchAnswer(3, NodeId(2), Fault.NOT_LEADER))

@@ -337,3 +337,25 @@ def test_a_leader_knows_for_how_long_nobody_has_confirmed_it() -> None:
     follower = LoneMember()
     follower.follow(2)
     assert follower.raft.unconfirmed_ms(follower.now_ms) is None
+
+
+def end_offsets(member: LoneMember) -> dict[int, int]:
+    return {it.key.node_id: it.end_offset for it in member.raft.replicas(member.now_ms)}
+
+
+def test_what_a_replica_has_that_parts_is_not_known() -> None:
+    member = leader(1, 1, 2)
+    member.fetched_by(2)
+    effects = member.fetched_by(2, 3, last_epoch=1)
+    assert answers(effects)[0].diverging == EpochEnd(1, 2)
+    assert only(effects, raft.WentBack) == [raft.WentBack(key(2), 4, 3)]
+    assert end_offsets(member)[2] == -1
+
+
+def test_what_a_replica_has_that_needs_a_snapshot_is_known() -> None:
+    member = leader(1, 1, 2)
+    member.fetched_by(2)
+    member.log.take_snapshot(3, keep_log=False)
+    effects = member.fetched_by(2, 1, last_epoch=1)
+    assert answers(effects)[0].snapshot == SnapshotId(3, 2)
+    assert end_offsets(member)[2] == 1

@@ -368,3 +368,18 @@ def test_a_clock_is_looked_at_with_every_event() -> None:
 def test_nobody_takes_the_place_of_a_voter_but_by_the_leaders_word() -> None:
     assert LoneMember().raft.replaced_voters() == []
     assert LoneMember().raft.replicas(0) == []
+
+
+def test_the_first_voters_are_recorded_one_and_all() -> None:
+    """Beside those that have elected the first leader there is none without a folder."""
+    member = LoneMember(among=voters(1, 2, 3, recorded=False))
+    request = sent(member.stand_with(2, 3), VoteRequest)[0].request
+    assert isinstance(request, VoteRequest)
+    for peer in (2, 3):
+        member.answered(peer, request, grant(peer, request))
+    assert member.raft.role is Role.LEADER
+    first = {key(1), key(2), key(3)}
+    assert set(member.raft.electors) == first
+    with pytest.raises(InvalidRequest):
+        member.raft.check_voters_change(recorded(voters(1, 2, 3, 4, recorded=False), *first))
+    member.raft.check_voters_change(voters(1, 2, 3))

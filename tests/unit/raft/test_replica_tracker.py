@@ -210,3 +210,49 @@ def test_a_majority_confirms_a_leader_by_fetching_after_an_answer() -> None:
     assert leading.confirmed_ms(among, 5_000) == 4_800
     assert leading.confirmed_ms(voters(1, 2, 3, 4, 5), 5_000) == 3_000
     assert leading.confirmed_ms(voters(1), 5_000) == 5_000
+
+
+def test_a_replica_catches_up_from_nothing_like_others() -> None:
+    leading = leadership()
+    fetch(leading, key(2), 0, log_end=5, now_ms=10)
+    fetch(leading, key(2), 5, log_end=9, now_ms=20)
+    (replica,) = leading.replicas(30)
+    assert replica.caught_up_ms == 20, "it has what there was at 10, when it fetched before"
+
+
+def test_without_voters_nothing_is_confirmed_and_no_node_is_known() -> None:
+    leading = leadership(now_ms=7)
+    assert leading.confirmed_ms(voters(), 50) == 7
+    assert leading.contact_ms(voters(), 50) == 7
+    assert leading.committed_offset(voters(), 50) == -1
+    assert leading.end_of(NodeId(9), voters(1, 2)) == -1
+
+
+def test_only_a_silent_folder_is_replaced_by_one_that_follows() -> None:
+    among = voters(1, 2, 3)
+    leading = leadership()
+    new = key(3, directory=33)
+    for replica in (key(2), key(3), new, key(4)):
+        fetch(leading, replica, 9, among=among, now_ms=10)
+
+    def replaced(silent_since_ms: int, high_watermark: int = 9) -> list[ReplicaKey]:
+        return leading.replaced(
+            among, high_watermark=high_watermark, silent_since_ms=silent_since_ms
+        )
+
+    assert replaced(10) == []
+    fetch(leading, new, 9, among=among, now_ms=20)
+    fetch(leading, key(2, directory=22), 8, among=among, now_ms=20)
+    assert replaced(11) == [new]
+    assert replaced(10) == [], "the recorded one fetched then"
+    assert replaced(21) == [], "neither is heard of any more"
+    assert replaced(11, high_watermark=10) == []
+    assert replaced(11, high_watermark=8) == [new, key(2, directory=22)]
+
+
+def test_a_new_folder_takes_the_place_of_another_one_but_not_of_the_recorded_one() -> None:
+    among = voters(1, 2, 3)
+    leading = leadership()
+    for replica in (key(2), key(2, directory=22), key(2, directory=222)):
+        fetch(leading, replica, 9, among=among, now_ms=10)
+    assert {it.key for it in leading.replicas(10)} == {key(2), key(2, directory=222)}

@@ -201,3 +201,11 @@ def test_a_successor_is_voted_for_at_once() -> None:
     member = following()
     member.ask(EndEpochRequest(5, key(2).node_id, (key(3).node_id, key(1).node_id)))
     assert member.vote(vote_request(6, 3)).granted
+
+
+def test_no_voter_hurries_because_its_own_leader_has_less() -> None:
+    """It asks whether to stand again; this one hears it, and will go on to."""
+    member = following(log=(5,))
+    due_ms = member.raft.deadline_ms
+    assert not member.vote(vote_request(6, 2, last_epoch=4, end_offset=1, pre_vote=True)).granted
+    assert member.raft.deadline_ms == due_ms

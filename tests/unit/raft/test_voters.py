@@ -3,6 +3,7 @@ import itertools
 import pytest
 
 from streamlog.raft.settings import RaftSettings
+from streamlog.model import NodeId
 from streamlog.raft.voters import Voter, VoterSet
 from tests.quorum_log import recorded
 from tests.unit.lone_member import key, voters
@@ -73,3 +74,9 @@ def test_a_fetch_is_answered_before_its_leader_is_given_up() -> None:
 
 def test_times_are_never_zero() -> None:
     assert RaftSettings(election_timeout_ms=1).moment_ms == 1
+
+
+def test_only_known_folders_are_replicas() -> None:
+    among = VoterSet.of([Voter(NodeId(1), "n", 1, key(1).directory_id), Voter(NodeId(2), "n", 1)])
+    assert among.replicas == {key(1)}
+    assert not among.is_recorded

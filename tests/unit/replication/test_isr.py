@@ -58,3 +58,14 @@ def test_a_refusal_is_not_believed_while_an_earlier_attempt_may_be_on_its_way() 
     in_sync.propose(again)
     in_sync.refused(again, 100 + DOUBT_MS)
     assert in_sync.maximal == {ONE}, "the next proposal begins without doubts"
+
+
+def test_the_doubt_about_a_proposal_ends_with_it() -> None:
+    in_sync = InSync((ONE,), 7)
+    first, second = proposal(7, ONE, TWO), proposal(8, ONE, TWO)
+    in_sync.propose(first)
+    in_sync.unanswered(first, 100)
+    in_sync.log((ONE,), 8)
+    in_sync.propose(second)
+    in_sync.refused(second, 101)
+    assert in_sync.proposal is None

@@ -234,3 +234,41 @@ def test_a_follower_that_has_less_than_it_told_must_keep_it_while_it_may_join() 
     progress.follower(TWO, 30, node_epoch=2, partition_epoch=7)
     assert not fetch(12, node_epoch=2, partition_epoch=6)
     assert progress.followers[TWO].end_offset == 30, "that was on its way when it left"
+
+
+def test_no_start_is_acknowledged_while_too_few_are_in_sync() -> None:
+    progress = LeaderProgress(ONE, (ONE,), start_offset=5, min_isr=2)
+    assert not progress.acknowledge_start(3)
+    progress.set_isr((ONE, TWO))
+    assert not progress.acknowledge_start(3), "it has not told where it begins"
+    progress.follower(TWO, 5, log_start=3)
+    assert progress.acknowledge_start(3)
+    assert progress.acknowledged_start == 3
+
+
+def test_what_a_forgotten_replica_had_does_not_count() -> None:
+    progress = LeaderProgress(ONE, (ONE, TWO), start_offset=0, partition_epoch=4)
+    progress.local(10, 10)
+    progress.follower(TWO, 3)
+    progress.local(20, 20)
+    progress.follower(TWO, 20)
+    progress.local(30, 30)
+    progress.follower(THREE, 30)
+    progress.forget((THREE,))
+    assert progress.set_isr((ONE, TWO, THREE)) == 20
+    assert progress.in_sync.partition_epoch == 5
+    progress.follower(TWO, 30)
+    assert progress.high_watermark == 20, "the new replica of THREE has told nothing"
+
+
+@pytest.mark.parametrize("seen", [0, 5])
+def test_a_proposal_names_the_process_that_has_fetched(seen: int) -> None:
+    """And the registered one of a member that has not fetched from this leader yet."""
+    progress = LeaderProgress(ONE, (ONE, TWO, THREE), start_offset=0, now_ms=0)
+    progress.local(10, 10)
+    progress.follower(TWO, 10, node_epoch=seen, now_ms=5_000)
+    proposal = progress.isr_proposal(
+        5_000, lag_time_ms=1_000, standings=lambda node_id: ReplicaStanding(seen + node_id, True)
+    )
+    assert proposal is not None
+    assert proposal.members == ((ONE, seen + 1), (TWO, seen))

@@ -62,3 +62,21 @@ def test_what_it_had_by_then_counts_without_a_fetch() -> None:
     assert progress.is_heard(1_700, 1_000)
     progress.had_all(500)
     assert progress.lag_ms(11, 900) == 200, "what is told late takes nothing back"
+
+
+def test_nothing_is_known_of_one_that_has_not_fetched() -> None:
+    progress = FollowerProgress(50)
+    assert (progress.end_offset, progress.log_start, progress.node_epoch) == (-1, -1, -1)
+    assert progress.lag_ms(7, 50) == 0
+    assert progress.lag_ms(7, 40) == 0, "a clock that was read before"
+
+
+def test_one_that_went_back_is_so_until_it_tells_more() -> None:
+    progress = FollowerProgress()
+    fetched(progress, 9, 10, 100)
+    progress.went_back(5)
+    assert (progress.end_offset, progress.is_back) == (5, True)
+    fetched(progress, 5, 10, 200)
+    assert progress.is_back
+    fetched(progress, 6, 10, 300)
+    assert not progress.is_back

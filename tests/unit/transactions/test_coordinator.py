@@ -3,7 +3,12 @@ import pytest
 from streamlog.config import TransactionsSection
 from streamlog.coordination.effects import NONE
 from streamlog.transactions.coordinator import COMPLETION_MS, HELD_MS, RETRY_MS
-from streamlog.transactions.requests import GivenProducer
+from streamlog.transactions.requests import (
+    NO_PRODUCER_EPOCH,
+    GivenProducer,
+    InitRequest,
+    TakeProducerId,
+)
 from streamlog.transactions.transaction import (
     EPOCH_MAX,
     PartitionId,
@@ -12,7 +17,8 @@ from streamlog.transactions.transaction import (
     TransactionState,
 )
 from streamlog.wire.error_codes import ErrorCode
-from tests.transaction_world import ID, TransactionWorld, add_request
+from tests.group_world import Token
+from tests.transaction_world import ID, WALL_MS, TransactionWorld, add_request
 
 State = TransactionState
 FENCED, CONCURRENT = ErrorCode.producer_fenced, ErrorCode.concurrent_transactions
@@ -500,3 +506,47 @@ def test_no_other_id_is_to_be_had(world: TransactionWorld) -> None:
     world.no_producer_id = None
     world.wait(200)
     assert world.kept.state is State.PREPARE_ABORT
+
+
+def test_the_next_transaction_has_its_own_partitions_and_time(world: TransactionWorld) -> None:
+    producer = begun(world, 0)
+    given = world.end(producer, commit=True).result.producer
+    stale = ProducerEpoch(producer.producer_id, producer.epoch - 1)
+    assert world.coordinator.verify(add_request(stale, 0)) == {("t", 0): FENCED}
+    world.mark()
+    world.wait(5_000)
+    assert world.add(given, 1).result is NONE
+    assert (world.kept.partitions, world.kept.start_ms) == ({("t", 1)}, WALL_MS + 5_000)
+    world.wait(1_000)
+    assert world.add(given, 2).result is NONE
+    assert world.kept.partitions == {("t", 1), ("t", 2)}
+    assert (world.kept.start_ms, world.kept.update_ms) == (WALL_MS + 5_000, WALL_MS + 6_000)
+
+
+def test_an_operator_aborts_what_is_open(world: TransactionWorld) -> None:
+    def abort(name: str = ID) -> ErrorCode:
+        token = Token(f"abort {name}")
+        world.carry_out(world.coordinator.abort(name, token, world.now))
+        return world.error(token)
+
+    assert abort() is ErrorCode.transactional_id_not_found
+    producer = begun(world, 0)
+    assert abort() is NONE
+    assert (world.kept.state, world.kept.commits) == (State.PREPARE_ABORT, False)
+    assert world.error(world.end(producer, commit=True)) is FENCED
+    world.mark()
+    assert abort() is ErrorCode.invalid_txn_state
+    assert world.coordinator.ended["operator"] == 1
+
+
+def test_one_producer_id_at_a_time(world: TransactionWorld) -> None:
+    """While it is on its way, the id is not given to another producer."""
+    first, second = Token("first"), Token("second")
+    request = InitRequest(ID, 60_000, NO_PRODUCER_EPOCH)
+    (take,) = world.coordinator.init_producer(request, first, world.now)
+    assert isinstance(take, TakeProducerId)
+    world.carry_out(world.coordinator.init_producer(request, second, world.now))
+    assert world.error(second) is CONCURRENT
+    world.carry_out(take.then(100, world.now))
+    assert first.result.producer == (100, 0)
+    assert world.initialised() == (100, 1)
