@@ -927,6 +927,8 @@ def build_metadata(
         settings=RaftSettings(
             election_timeout_ms=cluster.election_timeout_ms,
             request_timeout_ms=cluster.request_timeout_ms,
+            pause_ms=cluster.pause_ms,
+            fetch_wait_max_ms=cluster.heartbeat_interval_ms,
         ),
         random=random.random,
         may_encrypt=settings.encryption.active_key is not None,

@@ -52,8 +52,10 @@ from streamlog.metadata.image.feature_level import LEVEL_MAX, LevelRange, raised
 from streamlog.metadata.image.image_types import NodeLoad
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
 from streamlog.metadata.image.snapshot import encode_snapshot
+from streamlog.metadata.loop_clock import LoopClock
 from streamlog.metadata.nodes.node_condition import NODE_GONE, keep_from_deciding, keep_from_leading
 from streamlog.metadata.nodes.node_connections import NodeConnections
+from streamlog.metadata.nodes.session_times import SessionTimes, holds_short_leases
 from streamlog.metadata.nodes.sessions import Sessions
 from streamlog.metadata.nodes.stream_deletions import Deletion, StreamDeletions
 from streamlog.metadata.quorum.raft_driver import RaftDriver
@@ -77,6 +79,8 @@ CONTROLLER_MUST_MOVE: Final = Condition(
 
 MOVES_MS: Final = 500
 """How often draining and moving go on."""
+TURN_MS: Final = 500
+"""So much time nodes have to turn to a new controller, before it decides without them."""
 DELETION_WAIT_FACTOR: Final = 2
 """A deletion waits for as long as so many sessions until nodes know of it. All but a node that is the
 whole quorum have no lease after one.
@@ -125,11 +129,14 @@ class ActiveController:
         *,
         node_id: NodeId,
         settings: ClusterSection,
+        loop_clock: LoopClock,
         applied_offset: Callable[[], int],
     ) -> None:
         """``applied_offset``: up to where this node acts on the metadata."""
         self._applied_offset = applied_offset
-        self._sessions = Sessions(settings.session_timeout_ms)
+        self._loop_clock = loop_clock
+        self._sessions = Sessions(SessionTimes.of(settings))
+        self._decided_offset = 0
         self._deletions = StreamDeletions(settings.session_timeout_ms)
         self._nonces = NonceCache()
         self._quorum = quorum
@@ -152,11 +159,22 @@ class ActiveController:
             if epoch is not None:
                 self._nonces.begin(wall_ms())
                 self._began_ms = now_ms = clock_ms()
-                self._sessions.started(self._quorum.newest, now_ms)
+                raft = self._quorum.replica.raft
+                self._sessions.started(
+                    self._quorum.newest,
+                    self._loop_clock.now_ms(),
+                    predecessor=raft.predecessor,
+                    silence_ms=raft.electors_silence_ms,
+                    voters=raft.voters.ids,
+                )
+                self._decided_offset = self._quorum.newest.offset
                 self._deletions.started(self._quorum.newest.offset)
                 self._moves_due_ms = now_ms
                 self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
             self._changed.set()
+        if epoch is not None and (decided := self._quorum.newest.offset) > self._decided_offset:
+            self._sessions.decided(decided - self._decided_offset, self._loop_clock.now_ms())
+            self._decided_offset = decided
 
     # Commands
 
@@ -184,7 +202,7 @@ class ActiveController:
             case FenceNode():
                 raise InvalidRequest("only the controller itself fences a node")
             case ReportLeader() if not self._sessions.report(
-                self._quorum.newest, command, clock_ms()
+                self._quorum.newest, command, self._loop_clock.now_ms()
             ):
                 granted = Granted(0, {})  # until enough nodes have reported the same
             case DeleteStream():
@@ -201,13 +219,13 @@ class ActiveController:
                         await self._hear_a_heartbeat(self._settings.heartbeat_interval_ms)
         if isinstance(command, RegisterNode):
             node_epoch = int(granted.result["node_epoch"])
-            self._sessions.heard(command.node_id, node_epoch, clock_ms())
+            self._sessions.heard(command.node_id, node_epoch, self._loop_clock.now_ms())
         return granted
 
     def description(self, image: MetadataImage) -> dict[str, Any]:
         """The quorum and the nodes, as this node knows them."""
         sessions, now_ms = self._sessions, clock_ms()
-        levels = sessions.known_levels(now_ms, image)
+        levels = sessions.known_levels(self._loop_clock.now_ms(), image)
         raft = self._quorum.replica.raft
         return {
             "node": self._node_id,
@@ -226,7 +244,7 @@ class ActiveController:
                 command,
                 now_ms=wall_ms(),
                 new_id=new_id,
-                live=self._sessions.live(clock_ms()) | {self._node_id},
+                live=self._sessions.live(self._loop_clock.now_ms()) | {self._node_id},
                 heard_of=self._sessions.heard_of,
             )
             config = _config_after(image, command) if made.records else None
@@ -246,7 +264,12 @@ class ActiveController:
         if beat.node_id not in self._sessions.heard_of:  # partitions may have waited for it
             self._moves_due_ms = 0
             self._changed.set()
-        self._sessions.heard(beat.node_id, beat.node_epoch, clock_ms())
+        self._sessions.heard(
+            beat.node_id,
+            beat.node_epoch,
+            self._loop_clock.now_ms(),
+            short_lease=holds_short_leases(beat.levels),
+        )
         self._sessions.told(beat.node_id, beat.levels)
         self._deletions.applied(beat.node_id, beat.offset)
         self._sessions.told_clock(beat.node_id, beat.clock_ahead_ms)
@@ -267,7 +290,7 @@ class ActiveController:
             "offset_wanted": self._deletions.offset_wanted(
                 beat.node_id, self._quorum.newest.offset
             ),
-            "agreed_ahead_ms": self._sessions.agreed_ahead_ms(clock_ms()),
+            "agreed_ahead_ms": self._sessions.agreed_ahead_ms(self._loop_clock.now_ms()),
         }
         return granted._replace(result={**granted.result, **told})
 
@@ -305,10 +328,9 @@ class ActiveController:
         """See ``StreamDeletions``."""
         self._deletions.applied(self._node_id, self._applied_offset())
         is_alone = self._quorum.replica.voters.ids == {self._node_id}
-        now_ms = clock_ms()
         return self._deletions.unaware(
-            self._sessions.live(now_ms),
-            now_ms,
+            self._sessions.live(self._loop_clock.now_ms()),
+            clock_ms(),
             self._quorum.newest.offset,
             alone=self._node_id if is_alone else None,
             deleted_below=deleted_below,
@@ -334,7 +356,7 @@ class ActiveController:
 
     async def _raise_level(self, command: RaiseLevel) -> Granted:
         def decided(image: MetadataImage) -> Decision:
-            told = self._sessions.known_levels(clock_ms(), image)
+            told = self._sessions.known_levels(self._loop_clock.now_ms(), image)
             records = raised(image.level, command.level, image.nodes, told)
             return Decision(records, {"before": image.level, "level": command.level})
 
@@ -387,15 +409,20 @@ class ActiveController:
         return [node for node in nodes if node.node_id != self._node_id and not node.fenced]
 
     async def _pause(self) -> None:
+        """Until a session ends, but not for long."""
+        now_ms, pause_ms = self._loop_clock.now_ms(), self._settings.heartbeat_interval_ms
+        expiry_ms = self._sessions.next_expiry_ms(now_ms)
+        if expiry_ms is not None:
+            pause_ms = min(pause_ms, expiry_ms - now_ms)
         try:
-            async with asyncio.timeout(self._settings.heartbeat_interval_ms / 1000):
+            async with asyncio.timeout(pause_ms / 1000):
                 await self._changed.wait()
         except TimeoutError:
             pass
 
     async def _do_what_is_due(self) -> None:
         now_ms = clock_ms()
-        live = self._sessions.live(now_ms)
+        live = self._sessions.live(self._loop_clock.now_ms())
         for node in self._others():
             if node.node_id not in live:
                 logger.warning(NODE_GONE.logged_as("session over"), extra={"node": node.node_id})
@@ -412,7 +439,7 @@ class ActiveController:
 
     def _give_up_office(self) -> None:
         """A controller that others cannot open connections to: a voter that is well takes over."""
-        nodes, live = self._quorum.newest.nodes, self._sessions.live(clock_ms())
+        nodes, live = self._quorum.newest.nodes, self._sessions.live(self._loop_clock.now_ms())
         own = nodes.get(self._node_id)
         if own is None or not keep_from_deciding(own.unfit):
             return
@@ -425,7 +452,7 @@ class ActiveController:
                 return
 
     def _moves(self, image: MetadataImage) -> Decision:
-        here = self._sessions.live(clock_ms()) | {self._node_id}
+        here = self._sessions.live(self._loop_clock.now_ms()) | {self._node_id}
         return next_moves(image, here, self._sessions.heard_of)
 
     async def _gone(self, node: NodeImage) -> None:
@@ -447,8 +474,11 @@ class ActiveController:
 
     async def _hear_the_others(self) -> None:
         """Who lives turns to a new controller at once; only whom it has heard of it can elect."""
-        deadline_ms = self._began_ms + self._settings.heartbeat_interval_ms
-        while self._sessions.hearsay(now_ms := clock_ms()) and now_ms < deadline_ms:
+        deadline_ms = self._began_ms + TURN_MS
+        while (
+            self._sessions.hearsay(self._loop_clock.now_ms())
+            and (now_ms := clock_ms()) < deadline_ms
+        ):
             await self._hear_a_heartbeat(deadline_ms - now_ms)
 
     def _caught_up(self) -> dict[NodeId, ReplicaKey]:

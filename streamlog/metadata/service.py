@@ -36,6 +36,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.snapshot import encode_snapshot, is_due, snapshot_id
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_connections import NodeConnections
+from streamlog.metadata.loop_clock import LoopClock
 from streamlog.metadata.nodes.node_heartbeats import NodeHeartbeats, Stamp
 from streamlog.metadata.quorum.history import MetadataHistory
 from streamlog.metadata.quorum.metadata_replica import MetadataReplica
@@ -215,10 +216,12 @@ class MetadataService:
         self._stepped = asyncio.Event()
         """The quorum has taken a step: there may be a controller now."""
         self._applier = Applier(MetadataImage(cluster_id), self._has_applied)
+        self._loop_clock = LoopClock()
         self._quorum = RaftDriver(
             replica,
             peers,
             node_id=node_id,
+            loop_clock=self._loop_clock,
             request_timeout_ms=settings.request_timeout_ms,
             committed=self._applier.committed,
             changed=self._quorum_changed,
@@ -229,6 +232,7 @@ class MetadataService:
             self._quorum,
             NodeConnections(peers),
             node_id=node_id,
+            loop_clock=self._loop_clock,
             settings=settings,
             applied_offset=lambda: self._applier.image.offset,
         )
@@ -460,6 +464,7 @@ class MetadataService:
         async with asyncio.TaskGroup() as group:
             services = (
                 self._applier.run(), self._controller.run(), self._checkpoint(), self._keep_short(),
+                self._loop_clock.run(),
             )  # fmt: skip
             others = [group.create_task(service) for service in services]
             await self._quorum.run()
@@ -512,8 +517,7 @@ class MetadataService:
         self._stepped.set()
         if self._last_controller != self.controller_id:
             self._last_controller = self.controller_id
-            self._heartbeats.forget_clocks()
-            self._heartbeats.hurry()
+            self._heartbeats.controller_changed()
 
     def _has_applied(self, old: MetadataImage, new: MetadataImage) -> None:
         """The answer to a deletion waits until the nodes say that they know."""

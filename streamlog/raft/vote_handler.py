@@ -46,7 +46,7 @@ class VoteHandler:
             election.make_way(now_ms)
         else:
             election.vote(request.candidate, now_ms)
-        return VoteAnswer(own, None, True, self._me)
+        return VoteAnswer(own, None, True, self._me, silence_ms=election.silence_ms(now_ms))
 
     def refuse(self, fault: Fault, now_ms: int) -> VoteAnswer:
         """A leader that has been silent is not recommended to anybody."""

@@ -20,6 +20,7 @@ from streamlog.metadata.commands import (
     StopNode,
 )
 from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.nodes.session_times import SessionTimes
 from streamlog.model import NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -113,7 +114,8 @@ class NodeHeartbeats:
         needs_no_lease: Callable[[], bool],
     ) -> None:
         """``applied_offset``: up to where the node acts on the metadata; ``applied`` waits until it does."""
-        self.lease = Lease(settings.leader_lease_ms, settings.session_timeout_ms)
+        times = SessionTimes.of(settings)
+        self.lease = Lease(times.lease_ms, times.session_ms_min)
         self.node_epoch = -1
         """Of this process; -1 before it has registered."""
         self.waiting_for = "the controller"
@@ -138,6 +140,8 @@ class NodeHeartbeats:
         self._applied = applied
         self._needs_no_lease = needs_no_lease
         self._hurry = asyncio.Event()
+        self._asking: asyncio.Timeout | None = None
+        """While a heartbeat is not answered."""
 
     async def register(self, wanted: RegisterNode) -> None:
         """Until the controller accepts it, and the node has applied all that was decided before.
@@ -180,6 +184,14 @@ class NodeHeartbeats:
         """The next heartbeat is due now: there is another controller, or news."""
         self._hurry.set()
 
+    def controller_changed(self) -> None:
+        """What another one was asked is not waited for: it may never answer, and the lease runs out."""
+        self.clock_skew.forget()
+        self.agreed_ahead_s = None
+        if self._asking is not None and not self._asking.expired():
+            self._asking.reschedule(asyncio.get_running_loop().time())
+        self.hurry()
+
     async def run(self, stamp: Stamp | None = None) -> None:
         """Raises StaleNode when another process has registered as this node."""
         try:
@@ -214,14 +226,16 @@ class NodeHeartbeats:
             self._hurry.clear()
             sent_at, sent_ms = clock_s(), wall_ms()
             try:
-                async with asyncio.timeout(self._session_s):
+                async with asyncio.timeout(self._session_s) as self._asking:
                     granted = await self._grant(self._heartbeat())
             except StaleNode:
                 self.lease.end()
                 raise
             except (StreamlogError, TimeoutError) as error:
+                self._asking = None
                 logger.debug("heartbeat failed", extra={"error": str(error)})
             else:
+                self._asking = None
                 self._compare_clocks(sent_ms, granted)
                 # A controller of an earlier build wants none.
                 if await self._has_applied(int(granted.result.get("offset_wanted", 0))):
@@ -247,11 +261,6 @@ class NodeHeartbeats:
             return False
         self.hurry()
         return True
-
-    def forget_clocks(self) -> None:
-        """There is another controller."""
-        self.clock_skew.forget()
-        self.agreed_ahead_s = None
 
     async def _stamp_folder(self, stamp: Stamp) -> None:
         """One stamp at a time, told until the controller knows it: the folder does not keep all

@@ -26,6 +26,7 @@ from streamlog.errors import (
 from streamlog.metadata.commands import Granted
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.loop_clock import STEP_MS_MAX, LoopClock
 from streamlog.metadata.nodes.node_condition import METADATA_FAILED
 from streamlog.metadata.quorum.metadata_replica import (
     Blocking,
@@ -197,6 +198,7 @@ class RaftDriver:
         *,
         node_id: NodeId,
         request_timeout_ms: int,
+        loop_clock: LoopClock,
         committed: Callable[[MetadataImage], None],
         changed: Callable[[], None],
     ) -> None:
@@ -210,6 +212,11 @@ class RaftDriver:
         )
         self._committed = committed
         self._changed = changed
+        self._loop_clock = loop_clock
+        self._blocked_ms = 0
+        """For so long the store has kept the steps from going on."""
+        self._told_lost_ms = 0
+        """Of the time in which this node could not hear of others, what the replica knows of."""
         self._inbox: deque[_Item] = deque()
         self._arrived = asyncio.Event()
         """Something is in the inbox, or ``close`` was called."""
@@ -347,10 +354,13 @@ class RaftDriver:
                     raised = None
                     match step:
                         case Blocking(call):
+                            began_ms = self._loop_clock.now_ms()
                             try:
                                 await self._in_worker(call)
                             except StreamlogError as error:
                                 raised = error
+                            took_ms = self._loop_clock.now_ms() - began_ms
+                            self._blocked_ms += max(0, took_ms - STEP_MS_MAX)
                         case Outcome():
                             _answer(step)
                         case raft.Send(peer, request):
@@ -403,6 +413,10 @@ class RaftDriver:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(idle_ms, 0) / 1000):
                     await self._arrived.wait()
+        lost_ms = self._loop_clock.lost_ms + self._blocked_ms
+        if lost_ms > self._told_lost_ms:
+            newly_ms, self._told_lost_ms = lost_ms - self._told_lost_ms, lost_ms
+            return raft.StoodStill(newly_ms)
         if self._inbox:
             return self._inbox.popleft()
         return None if self._closing else raft.Tick()

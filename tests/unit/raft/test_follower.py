@@ -228,7 +228,7 @@ def test_a_leader_that_is_gone_is_missed_at_once() -> None:
     assert member.raft.deadline_ms - member.now_ms <= 50
 
 
-def test_a_silent_leader_is_missed_after_one_to_two_timeouts() -> None:
+def test_a_silent_leader_is_missed_after_the_timeout_and_a_little_more() -> None:
     for random in (0.0, 0.999):
         member = LoneMember(random=random)
         request = member.follow(2, epoch=3)
@@ -238,7 +238,8 @@ def test_a_silent_leader_is_missed_after_one_to_two_timeouts() -> None:
             for request in fetches(member.wait()):
                 member.step(raft.Failed(NodeId(2), request))
         waited_ms = member.now_ms - began_ms
-        assert TIMEOUT_MS * (1 + random) - 1 <= waited_ms <= TIMEOUT_MS * (1 + random) + 50
+        due_ms = TIMEOUT_MS * (1 + random / 8)
+        assert due_ms - 1 <= waited_ms <= due_ms + 50
 
 
 def test_fetching_keeps_a_leader() -> None:

@@ -1,15 +1,19 @@
 from typing import Any
 
 from streamlog.metadata.commands import ReportLeader
+from streamlog.metadata.nodes.session_times import SessionTimes
 from streamlog.metadata.nodes.sessions import REPORTED_PARTITIONS_MAX, Sessions
 from streamlog.model import NodeId
 from tests.controller_world import World
 
+TIMES = SessionTimes(
+    heartbeat_ms=2, pause_ms=10, session_ms_min=20, session_ms_max=100, lease_ms=17
+)
 ONE, TWO, THREE = (NodeId(number) for number in (1, 2, 3))
 
 
 def sessions() -> Sessions:
-    return Sessions(100, report_window_ms=50)
+    return Sessions(TIMES, report_window_ms=50)
 
 
 def test_heartbeats_extend_a_session() -> None:
