@@ -1,9 +1,10 @@
 """``python -m benchmarks.silence``: until the next ack, where a node falls silent; and whether one is ever replaced
 for nothing.
 
-Three nodes and a publisher of a message each 2 ms. A node is stopped (SIGSTOP), its cable is cut, or its disk hangs:
-the node that leads the partition, the controller, or a node that is both. Cuts need root and network namespaces,
-hung disks need root and loop devices; what is not possible here is left out, and said.
+Three nodes and a publisher of a message each 2 ms. A node is stopped (SIGSTOP), its cable is cut, its file system is
+frozen (writes wait), or its disk does not return from syncs: the node that leads the partition, the controller, or a
+node that is both. Cuts need root and network namespaces, freezing needs root and loop devices, hung syncs a C
+compiler; what is not possible here is left out, and said.
 
 ``--soak MINUTES``: full load, while nodes stand still for 300 ms again and again, one after the other. It counts the
 nodes that were fenced, the elections of controllers and leaders, and the leases that ran out.
@@ -37,6 +38,8 @@ STREAM: Final = "silence"
 PLACE: Final = (STREAM, 0)
 NODES: Final = (1, 2, 3)
 VICTIMS: Final = ("leader", "controller", "both")
+WAYS: Final = ("stop", "cut", "freeze", "hang")
+SHIM: Final = Path(__file__).with_name("hung_sync.c")
 DISK_BYTES: Final = 256 << 20
 PAUSE_S: Final = 0.3
 REST_S: Final = 5.0
@@ -50,14 +53,11 @@ SETTINGS: Final[Settings] = {"cluster": {"leader_rebalance_ms": 0}, "logging": {
 class Silenced:
     """A cluster of which single nodes fall silent, in one of several ways, and come back."""
 
-    def __init__(self, cluster: Cluster, apart: Network | None, disks: bool) -> None:
+    def __init__(self, cluster: Cluster, apart: Network | None, *, freezes: bool, hangs: bool) -> None:
         self.cluster = cluster
         self._network = apart
-        self._disks = disks
-
-    @property
-    def ways(self) -> list[str]:
-        return ["stop", *(["cut"] if self._network else []), *(["hang"] if self._disks else [])]
+        possible = {"stop": True, "cut": apart is not None, "freeze": freezes, "hang": hangs}
+        self.ways = [way for way in WAYS if possible[way]]
 
     @contextmanager
     def silent(self, number: int, way: str) -> Iterator[Callable[[], None]]:
@@ -71,6 +71,9 @@ class Silenced:
                 assert self._network is not None
                 apart, others = self._network, [0, *(it for it in NODES if it != number)]
                 strike, undo = (lambda: apart.split([number], others)), apart.heal
+            case "hang":
+                hung = hung_file(node.directory)
+                strike, undo = hung.touch, hung.unlink
             case _:
                 mount = str(node.data_dir.parent)
                 strike = lambda: _run("fsfreeze", "-f", mount)  # noqa: E731
@@ -110,28 +113,45 @@ def silenced(directory: Path) -> Iterator[Silenced]:
     with ExitStack() as running:
         why_no_network = network.unavailable()
         apart = None if why_no_network else running.enter_context(Network(NODES))
+        directory.mkdir(parents=True, exist_ok=True)
         why_no_disks = _why_no_disks(directory)
-        for what, why in (("cuts", why_no_network), ("hung disks", why_no_disks)):
+        shim = directory / "hung_sync.so"
+        why_no_shim = _why_not("cc", "-shared", "-fPIC", "-o", str(shim), str(SHIM), "-ldl")
+        for what, why in (
+            ("cuts", why_no_network), ("freezing", why_no_disks), ("hung syncs", why_no_shim),
+        ):  # fmt: skip
             if why:
                 print(f"not measured: {what}: {why}")
 
         def node(number: int, folder: Path) -> NodeProcess:
             data_dir = folder / "disk" / "data"
+            preload = {} if why_no_shim else {"LD_PRELOAD": str(shim)}
+            environment = {**os.environ, **preload, "HUNG": str(hung_file(folder))}
             if not why_no_disks:
                 running.enter_context(_disk(folder / "disk"))
             if apart is None:
-                return NodeProcess(number, folder, data_dir=data_dir)
-            host, prefix = apart.address(number), apart.inside(number)
-            return NodeProcess(number, folder, host=host, data_dir=data_dir, prefix=prefix)
+                return NodeProcess(number, folder, data_dir=data_dir, environment=environment)
+            return NodeProcess(
+                number,
+                folder,
+                host=apart.address(number),
+                data_dir=data_dir,
+                prefix=apart.inside(number),
+                environment=environment,
+            )
 
         nats_host = "127.0.0.1" if apart is None else apart.address(0)
-        directory.mkdir(parents=True, exist_ok=True)
         nats = NatsServer(directory, nats_host, tuned=True)
         with Cluster(directory, settings=SETTINGS, nats=nats, make_node=node) as cluster:
             config = ("--replicas", "3", "--subject", STREAM, "--max-bytes", str(DISK_BYTES // 2))
             cluster.command("stream", "add", STREAM, *config)
             cluster.wait_settled([PLACE])
-            yield Silenced(cluster, apart, not why_no_disks)
+            yield Silenced(cluster, apart, freezes=not why_no_disks, hangs=not why_no_shim)
+
+
+def hung_file(folder: Path) -> Path:
+    """While it is there the node's syncs do not return."""
+    return folder / "hung"
 
 
 @contextmanager
@@ -160,6 +180,17 @@ def _why_no_disks(directory: Path) -> str:
         return str(error.stderr).strip()
 
 
+def _why_not(*command: str) -> str:
+    """Run it; why that is not possible, or an empty text."""
+    try:
+        _run(*command)
+    except FileNotFoundError:
+        return f"there is no `{command[0]}` program"
+    except subprocess.CalledProcessError as error:
+        return str(error.stderr).strip()
+    return ""
+
+
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
 
@@ -170,7 +201,7 @@ def gaps(directory: Path, rounds: int, ways: list[str], victims: list[str]) -> N
             for victim in victims:
                 found = sorted(1000 * cluster.gap_s(victim, way) for _ in range(rounds))
                 print(
-                    f"{way:5} {victim:11} median {statistics.median(found):5.0f} ms,"
+                    f"{way:6} {victim:11} median {statistics.median(found):5.0f} ms,"
                     f" {found[0]:.0f} to {found[-1]:.0f} ({rounds} rounds)",
                     flush=True,
                 )
@@ -270,7 +301,7 @@ def _counts(directory: Path) -> dict[str, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.silence", description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--way", action="append", choices=("stop", "cut", "hang"))
+    parser.add_argument("--way", action="append", choices=WAYS)
     parser.add_argument("--victim", action="append", choices=VICTIMS)
     parser.add_argument("--soak", type=float, metavar="MINUTES")
     parser.add_argument("--load", metavar="NATS", help=argparse.SUPPRESS)
@@ -285,7 +316,7 @@ def main() -> int:
     try:
         if options.soak is not None:
             return 1 if soak(directory / "nodes", options.soak, options.seed) else 0
-        ways, victims = options.way or ["stop", "cut", "hang"], options.victim or list(VICTIMS)
+        ways, victims = options.way or list(WAYS), options.victim or list(VICTIMS)
         gaps(directory / "nodes", options.rounds, ways, victims)
         return 0
     finally:

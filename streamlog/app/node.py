@@ -225,8 +225,11 @@ class Node:
             keys=keys,
             power_lost=data_dir.power_was_lost(),
             tier=tier_of(settings, data_dir, keys),
+            awake_ms=self._metadata.awake_ms,
         )
-        self._metadata.ask_before_heartbeats(self._unfit)
+        self._metadata.ask_before_heartbeats(
+            self._unfit, self._registry.stall_ms, self._registry.oldest_sync_ms
+        )
         self._groups = GroupService(
             node_id=data_dir.node_id,
             settings=settings.groups,

@@ -79,6 +79,9 @@ CONTROLLER_MUST_MOVE: Final = Condition(
 
 MOVES_MS: Final = 500
 """How often draining and moving go on."""
+MARGIN_MS: Final = 100
+"""So much earlier than a node with a hung disk is fenced, a controller with one resigns: another one is to fence it
+in time."""
 TURN_MS: Final = 500
 """So much time nodes have to turn to a new controller, before it decides without them."""
 DELETION_WAIT_FACTOR: Final = 2
@@ -136,6 +139,10 @@ class ActiveController:
         self._applied_offset = applied_offset
         self._loop_clock = loop_clock
         self._sessions = Sessions(SessionTimes.of(settings))
+        self._resigns_again_ms = 0
+        self._stall_ms: Callable[[], int] = int
+        self._oldest_sync_ms: Callable[[], int] = int
+        self._resigns_stalled_ms = SessionTimes.of(settings).session_ms_min - MARGIN_MS
         self._decided_offset = 0
         self._deletions = StreamDeletions(settings.session_timeout_ms)
         self._nonces = NonceCache()
@@ -150,6 +157,10 @@ class ActiveController:
         self._heartbeat_came = asyncio.Event()
         self._moves_due_ms = 0
         self._rebalance_due_ms = 0
+
+    def watch_disk(self, stall_ms: Callable[[], int], oldest_sync_ms: Callable[[], int]) -> None:
+        """Of this node: for how long it has owed an answer, and for how long it has been asked."""
+        self._stall_ms, self._oldest_sync_ms = stall_ms, oldest_sync_ms
 
     def look(self) -> None:
         """The quorum has taken a step: this node may be the controller now, or again."""
@@ -264,11 +275,14 @@ class ActiveController:
         if beat.node_id not in self._sessions.heard_of:  # partitions may have waited for it
             self._moves_due_ms = 0
             self._changed.set()
+        # Where the disk of this node is late as well, it says nothing about the other's.
+        stall_ms = max(0, beat.stall_ms - self._oldest_sync_ms())
         self._sessions.heard(
             beat.node_id,
             beat.node_epoch,
             self._loop_clock.now_ms(),
             short_lease=holds_short_leases(beat.levels),
+            stall_ms=stall_ms,
         )
         self._sessions.told(beat.node_id, beat.levels)
         self._deletions.applied(beat.node_id, beat.offset)
@@ -277,7 +291,8 @@ class ActiveController:
         granted = Granted(0, {})
         hands_over = keep_from_leading(beat.unfit) and newest.load(node.node_id).leaders > 0
         is_news = node.fenced or beat.unfit != node.unfit
-        if is_news or hands_over or node.full or beat.offline or beat.full:
+        is_away = node.fenced and stall_ms > 0  # it comes back when its disk works again
+        if not is_away and (is_news or hands_over or node.full or beat.offline or beat.full):
             granted = await self._quorum.decide(self._decision(beat))
             if node.fenced:
                 self._deletions.returned(beat.node_id, self._quorum.newest.offset)
@@ -438,15 +453,23 @@ class ActiveController:
             await self._quorum.decide(self._decision(RebalanceLeaders()))
 
     def _give_up_office(self) -> None:
-        """A controller that others cannot open connections to: a voter that is well takes over."""
+        """A controller that others cannot open connections to, or whose disk hangs: a voter that is well takes
+        over. What is in the way of the others is fenced by that one.
+        """
         nodes, live = self._quorum.newest.nodes, self._sessions.live(self._loop_clock.now_ms())
         own = nodes.get(self._node_id)
-        if own is None or not keep_from_deciding(own.unfit):
+        hangs = self._stall_ms() >= self._resigns_stalled_ms
+        if own is None or not (hangs or keep_from_deciding(own.unfit)):
             return
+        now_ms = clock_ms()
+        if now_ms < self._resigns_again_ms:
+            return
+        self._resigns_again_ms = now_ms + MOVES_MS
         others = (self._caught_up().keys() & live & self._quorum.replica.voters.ids) - {own.node_id}
-        for successor in sorted(others):
+        for successor in sorted(others - self._sessions.stalled):
             if successor in nodes and not keep_from_deciding(nodes[successor].unfit):
-                extra = {"to": successor, "unfit": ", ".join(own.unfit)}
+                unfit = ("its disk hangs",) if hangs else own.unfit
+                extra = {"to": successor, "unfit": ", ".join(unfit)}
                 logger.warning(CONTROLLER_MUST_MOVE, extra=extra)
                 self._quorum.tell(Resign(successor))
                 return

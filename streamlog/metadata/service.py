@@ -335,9 +335,22 @@ class MetadataService:
         self._heartbeats.full = full
         self._heartbeats.hurry()
 
-    def ask_before_heartbeats(self, unfit: Callable[[], tuple[str, ...]]) -> None:
-        """``unfit``: what else is wrong with this node, by the names of ``condition``."""
+    def ask_before_heartbeats(
+        self,
+        unfit: Callable[[], tuple[str, ...]],
+        stall_ms: Callable[[], int],
+        oldest_sync_ms: Callable[[], int],
+    ) -> None:
+        """``unfit``: what else is wrong with this node, by the names of ``condition``; ``stall_ms``: for how long
+        its disk has owed an answer; ``oldest_sync_ms``: for how long it has been asked.
+        """
         self._heartbeats.unfit = unfit
+        self._heartbeats.stall_ms = stall_ms
+        self._controller.watch_disk(stall_ms, oldest_sync_ms)
+
+    def awake_ms(self) -> int:
+        """A clock that counts the time in which this node's event loop runs."""
+        return self._loop_clock.now_ms()
 
     @property
     def is_current(self) -> bool:

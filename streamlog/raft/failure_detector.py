@@ -15,11 +15,38 @@ from math import isqrt
 from typing import Final
 
 WINDOW: Final = 600
-"""Intervals that are remembered: with the default heartbeats, those of the last 18 seconds."""
+"""Durations that are remembered: with the default heartbeats, those of the last 18 seconds."""
 SIGMAS: Final = 6
 """A normal deviation beyond it has a chance of 10^-9: phi is 9."""
-FLOOR_INTERVALS: Final = 4
-"""One for the interval itself, three for a scheduler that is late, in calm times."""
+FLOOR_INTERVALS: Final = 3
+"""One for the interval itself, two for a scheduler that is late, in calm times."""
+
+
+class Durations:
+    """The last ``WINDOW`` of how long something took."""
+
+    def __init__(self) -> None:
+        self._last: deque[int] = deque()
+        self._sum = 0
+        self._sum_of_squares = 0
+
+    def add(self, duration_ms: int) -> None:
+        self._last.append(duration_ms)
+        self._sum += duration_ms
+        self._sum_of_squares += duration_ms**2
+        if len(self._last) > WINDOW:
+            oldest = self._last.popleft()
+            self._sum -= oldest
+            self._sum_of_squares -= oldest**2
+
+    @property
+    def longest_ms(self) -> int:
+        """It hardly ever takes longer: the mean and ``SIGMAS`` standard deviations; 0 before anything is known."""
+        count = len(self._last)
+        if not count:
+            return 0
+        deviation = isqrt(count * self._sum_of_squares - self._sum**2)  # times the count; exact
+        return (self._sum + SIGMAS * deviation) // count
 
 
 class FailureDetector:
@@ -30,15 +57,13 @@ class FailureDetector:
         self._pause_ms = pause_ms
         self._floor_ms = FLOOR_INTERVALS * interval_ms
         self._limit_ms = limit_ms
-        self._intervals: deque[int] = deque()
-        self._sum = 0
-        self._sum_of_squares = 0
+        self._intervals = Durations()
         self._heard_ms: int | None = None
 
     def heard(self, now_ms: int) -> None:
         """A sign of life. A peer that had failed is back: that is no interval to be learned."""
         if self._heard_ms is not None and now_ms - self._heard_ms < self.timeout_ms:
-            self._add(now_ms - self._heard_ms)
+            self._intervals.add(now_ms - self._heard_ms)
         self._heard_ms = now_ms
 
     def interrupted(self) -> None:
@@ -48,21 +73,5 @@ class FailureDetector:
     @property
     def timeout_ms(self) -> int:
         """A peer that is silent for so long has failed."""
-        return min(self._pause_ms + max(self._floor_ms, self._expected_ms()), self._limit_ms)
-
-    def _expected_ms(self) -> int:
-        """When a peer without a pause has been heard of, almost surely; 0 before anything is known."""
-        count = len(self._intervals)
-        if not count:
-            return 0
-        deviation = isqrt(count * self._sum_of_squares - self._sum**2)  # times the count; exact
-        return (self._sum + SIGMAS * deviation) // count
-
-    def _add(self, interval_ms: int) -> None:
-        self._intervals.append(interval_ms)
-        self._sum += interval_ms
-        self._sum_of_squares += interval_ms**2
-        if len(self._intervals) > WINDOW:
-            oldest = self._intervals.popleft()
-            self._sum -= oldest
-            self._sum_of_squares -= oldest**2
+        learned_ms = max(self._floor_ms, self._intervals.longest_ms)
+        return min(self._pause_ms + learned_ms, self._limit_ms)

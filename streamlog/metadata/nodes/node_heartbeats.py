@@ -126,6 +126,8 @@ class NodeHeartbeats:
         """There is no room on this node's disk; told with the heartbeat, too."""
         self.unfit: Callable[[], tuple[str, ...]] = tuple
         """What else is wrong with the node, asked before each heartbeat and told with it."""
+        self.stall_ms: Callable[[], int] = int
+        """For how long the node's disk has owed an answer, asked before each heartbeat and told with it."""
         self.clock_skew = ClockSkew()
         """Of this node and the controller."""
         self.agreed_ahead_s: float | None = None
@@ -224,10 +226,13 @@ class NodeHeartbeats:
     async def _beat(self) -> None:
         while True:
             self._hurry.clear()
-            sent_at, sent_ms = clock_s(), wall_ms()
+            sent_at, sent_ms, beat = clock_s(), wall_ms(), self._heartbeat()
+            worked_at = sent_at - beat.stall_ms / 1000
+            if beat.stall_ms:
+                self.lease.count_from(worked_at)
             try:
                 async with asyncio.timeout(self._session_s) as self._asking:
-                    granted = await self._grant(self._heartbeat())
+                    granted = await self._grant(beat)
             except StaleNode:
                 self.lease.end()
                 raise
@@ -239,7 +244,7 @@ class NodeHeartbeats:
                 self._compare_clocks(sent_ms, granted)
                 # A controller of an earlier build wants none.
                 if await self._has_applied(int(granted.result.get("offset_wanted", 0))):
-                    self._extend(sent_at, int(granted.result["unconfirmed_ms"]))
+                    self._extend(worked_at, int(granted.result["unconfirmed_ms"]))
             pause_s = max(0.0, sent_at + self._heartbeat_s - clock_s())
             try:
                 async with asyncio.timeout(pause_s):
@@ -300,6 +305,7 @@ class NodeHeartbeats:
             full=self.full,
             unfit=self.unfit(),
             clock_ahead_ms=None if skew_s is None else round(skew_s * 1000),
+            stall_ms=self.stall_ms(),
         )
 
     def _extend(self, sent_at: float, unconfirmed_ms: int = 0) -> None:

@@ -31,6 +31,7 @@ class _Session:
     node_epoch: int
     expiry_ms: int
     detector: FailureDetector
+    stall_ms: int = 0
     was_heard: bool = True
     """False: a new controller takes it over from its predecessor, and knows nothing of its own."""
 
@@ -96,12 +97,21 @@ class Sessions:
                 self._sessions[predecessor].expiry_ms = now_ms + left_ms
 
     def heard(
-        self, node_id: NodeId, node_epoch: int, now_ms: int, *, short_lease: bool = False
+        self,
+        node_id: NodeId,
+        node_epoch: int,
+        now_ms: int,
+        *,
+        short_lease: bool = False,
+        stall_ms: int = 0,
     ) -> None:
         """A heartbeat, or a registration that was granted; an older registration's is ignored.
 
         ``short_lease``: the answer lends no lease longer than ``lease_ms``, and the next heartbeat is due
         in ``heartbeat_ms``. A node that has registered sends none before it has opened its logs.
+
+        ``stall_ms``: since then the node's disk owes an answer. By its own word it holds no lease that was lent
+        later, so that its session counts from then.
         """
         known = self._sessions.get(node_id)
         if known is not None and node_epoch < known.node_epoch:
@@ -114,7 +124,11 @@ class Sessions:
         if short_lease:
             known.detector.heard(now_ms)
             session_ms = known.detector.timeout_ms
-        known.expiry_ms = max(known.expiry_ms, now_ms + session_ms)
+        known.stall_ms = stall_ms
+        if stall_ms:
+            known.expiry_ms = max(1, now_ms - stall_ms + session_ms)
+        else:
+            known.expiry_ms = max(known.expiry_ms, now_ms + session_ms)
 
     def decided(self, records: int, now_ms: int) -> None:
         """So many metadata records are on their way to the nodes, which are busy with them for a while."""
@@ -161,6 +175,11 @@ class Sessions:
             if (node := image.nodes.get(node_id)) is not None
             and node.epoch == self._sessions[node_id].node_epoch
         }
+
+    @property
+    def stalled(self) -> frozenset[NodeId]:
+        """Nodes whose disk owes an answer, as they have told last."""
+        return frozenset(node for node, session in self._sessions.items() if session.stall_ms)
 
     def gone(self, node_id: NodeId) -> None:
         """The process is known to have ended: its session is over. It can be heard of again."""

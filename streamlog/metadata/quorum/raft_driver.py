@@ -213,6 +213,8 @@ class RaftDriver:
         self._committed = committed
         self._changed = changed
         self._loop_clock = loop_clock
+        self._claim: VoteRequest | None = None
+        """Of the node that was the last to stand for election."""
         self._blocked_ms = 0
         """For so long the store has kept the steps from going on."""
         self._told_lost_ms = 0
@@ -239,7 +241,15 @@ class RaftDriver:
 
     @property
     def leader(self) -> NodeId | None:
-        return None if self.failure else self.replica.raft.leader
+        """Where the store does not return, this node can neither vote nor follow, but knows who stands: if it is
+        elected, it is to hear of this node's disk.
+        """
+        if self.failure:
+            return None
+        core, claim = self.replica.raft, self._claim
+        if core.leader is None and claim is not None and claim.epoch >= core.epoch:
+            return claim.candidate.node_id
+        return core.leader
 
     @property
     def newest(self) -> MetadataImage:
@@ -291,6 +301,8 @@ class RaftDriver:
         """
         if self._closing or self.failure is not None:
             raise NoController("this node takes no part in the quorum")
+        if isinstance(request, VoteRequest) and not request.pre_vote:
+            self._claim = request
         self._check_room()
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._put(raft.Received(answer, request))
