@@ -53,7 +53,9 @@ SETTINGS: Final[Settings] = {"cluster": {"leader_rebalance_ms": 0}, "logging": {
 class Silenced:
     """A cluster of which single nodes fall silent, in one of several ways, and come back."""
 
-    def __init__(self, cluster: Cluster, apart: Network | None, *, freezes: bool, hangs: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, apart: Network | None, *, freezes: bool, hangs: bool
+    ) -> None:
         self.cluster = cluster
         self._network = apart
         possible = {"stop": True, "cut": apart is not None, "freeze": freezes, "hang": hangs}
@@ -88,7 +90,9 @@ class Silenced:
         self.cluster.wait_settled([PLACE])
         leader, controller = self.cluster.leader(PLACE), self.cluster.controller()
         if (leader == controller) != (victim == "both"):
-            wanted = controller if victim == "both" else next(it for it in NODES if it != controller)
+            wanted = (
+                controller if victim == "both" else next(it for it in NODES if it != controller)
+            )
             chosen = ("--leader", str(wanted), "--yes")
             self.cluster.command("cluster", "elect-leader", STREAM, "0", *chosen)
             wait_until(lambda: self.cluster.leader(PLACE) == wanted, "the leader moves")

@@ -34,9 +34,9 @@ from streamlog.metadata.commands import (
 from streamlog.metadata.forwarding import CommandForwarder
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.snapshot import encode_snapshot, is_due, snapshot_id
+from streamlog.metadata.loop_clock import LoopClock
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_connections import NodeConnections
-from streamlog.metadata.loop_clock import LoopClock
 from streamlog.metadata.nodes.node_heartbeats import NodeHeartbeats, Stamp
 from streamlog.metadata.quorum.history import MetadataHistory
 from streamlog.metadata.quorum.metadata_replica import MetadataReplica

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
-from streamlog.clock import monotonic_ms
 from streamlog.client.security import NO_SECURITY, Security
+from streamlog.clock import monotonic_ms
 from streamlog.condition import Condition
 from streamlog.config import LogSection, ReplicationSection, TierSection
 from streamlog.errors import (
@@ -248,7 +248,8 @@ class ReplicaManager:
         tier: NodeTier | None = None,
         awake_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """``tier``: None for a node without an object store. ``awake_ms``: see ``Flusher``. ``cluster``: None for a node by itself. ``reserve``,
+        """``tier``: None for a node without an object store. ``awake_ms``: see ``Flusher``.
+        ``cluster``: None for a node by itself. ``reserve``,
         ``keys``: see ``log``. ``power_lost``: logs may lack what had not been synced before this run.
         """
         self._new_partition = new_partition

@@ -179,9 +179,7 @@ class CandidateState:
             return False
         return election.is_over(now_ms) or election.is_lost(voters)
 
-    def _begin(
-        self, epoch: int, silence_ms: int, *, pre_vote: bool, ends_ms: int | None
-    ) -> None:
+    def _begin(self, epoch: int, silence_ms: int, *, pre_vote: bool, ends_ms: int | None) -> None:
         log = self._log
         request = VoteRequest(
             epoch, self._me, log.last_epoch, log.end_offset, pre_vote, self._voters_id

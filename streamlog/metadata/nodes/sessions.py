@@ -45,9 +45,7 @@ class _Reported(NamedTuple):
 class Sessions:
     """The nodes that this controller counts as alive, and what is said of leaders."""
 
-    def __init__(
-        self, times: SessionTimes, *, report_window_ms: int = REPORT_WINDOW_MS
-    ) -> None:
+    def __init__(self, times: SessionTimes, *, report_window_ms: int = REPORT_WINDOW_MS) -> None:
         self._times = times
         self._busy_until_ms = 0
         """Until then nodes may be busy with what was decided."""

@@ -56,9 +56,7 @@ class Flusher:
     ``run`` is to be a task: it ends by raising what no partition can handle.
     """
 
-    def __init__(
-        self, metrics: NodeMetrics, *, awake_ms: Callable[[], int] = monotonic_ms
-    ) -> None:
+    def __init__(self, metrics: NodeMetrics, *, awake_ms: Callable[[], int] = monotonic_ms) -> None:
         """``awake_ms``: a clock that may stand still while the node does."""
         self._metrics = metrics
         self._awake_ms = awake_ms
