@@ -1,14 +1,17 @@
 """SIGSTOP for longer than a session: whoever comes back has been succeeded, and acks nothing."""
 
+import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+from nats.errors import Error as NatsError
 
 from tests.history import Lane
-from tests.integration.campaign import Acks, campaign
+from tests.integration.campaign import Acks, campaign, connect, create_streams
 from tests.integration.victims import VICTIMS, victims
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import Settings
@@ -22,6 +25,8 @@ QUICK: Final[Settings] = {
 }
 PAUSE_S: Final = 3.0
 """Twice the session."""
+SOON_S: Final = 1.9
+"""Four times what it takes on a machine that has time; followers report a leader after 2 s."""
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +84,27 @@ async def test_pauses_again_and_again(tmp_path: Path, kind: str, pause_s: float)
     lanes = [Lane("h0"), Lane("h1"), Lane("h2")]
     with Cluster(tmp_path, settings=QUICK) as cluster:
         await campaign(cluster, lanes, pause(cluster, kind, lanes[0], times=50, pause_s=pause_s))
+
+
+@pytest.mark.parametrize("kind", ["leader", "controller"])
+async def test_a_silent_node_is_replaced_soon(tmp_path: Path, kind: str) -> None:
+    """With the default settings, before followers report it. ``benchmarks.silence`` measures how soon."""
+    lane, loop = Lane("silence"), asyncio.get_running_loop()
+    with Cluster(tmp_path) as cluster:
+        client = await connect(cluster)
+        await create_streams(client, [lane])
+        await asyncio.to_thread(cluster.wait_settled, [lane])
+        js = client.jetstream()
+        await js.publish(lane.subject, b"before")
+        (number,) = victims(cluster, kind, lane)
+        cluster[number].pause()
+        try:
+            began_s, acknowledged = loop.time(), False
+            while not acknowledged:
+                with contextlib.suppress(NatsError, TimeoutError):
+                    await js.publish(lane.subject, b"after", timeout=0.1)
+                    acknowledged = True
+                assert loop.time() < began_s + SOON_S
+        finally:
+            cluster[number].resume()
+            await client.close()
