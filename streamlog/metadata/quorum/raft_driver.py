@@ -39,7 +39,14 @@ from streamlog.metadata.quorum.metadata_replica import (
 from streamlog.metadata.quorum.peers import PeerAddress, Peers
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
-from streamlog.raft.messages import Answer, Fault, Request, SnapshotId, VoteRequest
+from streamlog.raft.messages import (
+    Answer,
+    BeginEpochRequest,
+    Fault,
+    Request,
+    SnapshotId,
+    VoteRequest,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -387,6 +394,8 @@ class RaftDriver:
                         case raft.RoleChanged(role, epoch, leader):
                             extra = {"role": role.value, "epoch": epoch, "leader": leader}
                             logger.info("quorum role", extra=extra)
+                            if role is raft.Role.LEADER:
+                                self._tell_observers(epoch)
                         case raft.WentBack(key, known_end, end_offset):
                             extra = {
                                 "node": key.node_id, "known_end": known_end, "end": end_offset,
@@ -395,6 +404,16 @@ class RaftDriver:
             except (Unavailable, CorruptData) as error:  # the core has gone on without what failed
                 self._fail(error)
             self._changed()
+
+    def _tell_observers(self, epoch: int) -> None:
+        """Voters are told by the core. A node that does not vote would wait for the controller before, which may be
+        frozen, and lose its lease.
+        """
+        request = BeginEpochRequest(epoch, self._node_id)
+        told = self.replica.voters.ids | {self._node_id}
+        for node in self.replica.newest.nodes.values():
+            if node.node_id not in told and not node.fenced:
+                self._tasks.create_task(self._transport.send(node.node_id, request))
 
     def _steps_of(self, item: _Item) -> Steps:
         """Nothing is done before the first of them is asked for."""
