@@ -147,7 +147,7 @@ class ElectionState:
         return 0 if self.role is Role.LEADER else now_ms - self._any_leader_ms
 
     def stood_still(self, by_ms: int, now_ms: int) -> None:
-        """This node, until now: it could not hear of anything. That counts for nobody's silence."""
+        """This node, until now: it could not hear of anything. That is no silence of the leader."""
         self.stands_ms += by_ms
         if self._heard_ms != LONG_AGO_MS:
             self._heard_ms = min(self._heard_ms + by_ms, now_ms)

@@ -15,14 +15,14 @@ from math import isqrt
 from typing import Final
 
 WINDOW: Final = 600
-"""Durations that are remembered: with the default heartbeats, those of the last 18 seconds."""
+"""DurationWindow that are remembered: with the default heartbeats, those of the last 18 seconds."""
 SIGMAS: Final = 6
 """A normal deviation beyond it has a chance of 10^-9: phi is 9."""
 FLOOR_INTERVALS: Final = 3
 """One for the interval itself, two for a scheduler that is late, in calm times."""
 
 
-class Durations:
+class DurationWindow:
     """The last ``WINDOW`` of how long something took."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class FailureDetector:
         self._pause_ms = pause_ms
         self._floor_ms = FLOOR_INTERVALS * interval_ms
         self._limit_ms = limit_ms
-        self._intervals = Durations()
+        self._intervals = DurationWindow()
         self._heard_ms: int | None = None
 
     def heard(self, now_ms: int) -> None:

@@ -123,10 +123,7 @@ class Sessions:
             known.detector.heard(now_ms)
             session_ms = known.detector.timeout_ms
         known.stall_ms = stall_ms
-        if stall_ms:
-            known.expiry_ms = max(1, now_ms - stall_ms + session_ms)
-        else:
-            known.expiry_ms = max(known.expiry_ms, now_ms + session_ms)
+        known.expiry_ms = max(1, now_ms - stall_ms + session_ms)
 
     def decided(self, records: int, now_ms: int) -> None:
         """So many metadata records are on their way to the nodes, which are busy with them for a while."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from streamlog.raft.failure_detector import Durations
+from streamlog.raft.failure_detector import DurationWindow
 
 STEP_MS: Final = 100
 """What is known grows by no more with each sync: a disk that hung once is not slow, one that is slow is known soon."""
@@ -12,7 +12,7 @@ class SyncStalls:
     """Of one disk. Times are of a clock that stands still while the node does."""
 
     def __init__(self) -> None:
-        self._durations = Durations()
+        self._durations = DurationWindow()
         self._begun: dict[int, int] = {}
         """Syncs that are not done, the oldest first, with when they began."""
         self._last_number = 0

@@ -201,13 +201,13 @@ def test_a_node_with_short_leases_has_a_short_session() -> None:
     assert known.next_expiry_ms(1_000) == 1_000 + session_ms
 
 
-def test_a_lease_that_may_last_is_waited_for() -> None:
-    """What was promised with the registration, or to an earlier build, holds."""
+def test_a_node_that_opens_its_logs_has_a_long_session() -> None:
+    """It sends no heartbeats before; its lease is as short as later."""
     known = sessions()
     known.heard(ONE, 5, 1_000)
-    beats(known, ONE, 1_010)
     assert known.live(1_099) == {ONE}
-    assert known.live(1_100) == frozenset()
+    beats(known, ONE, 1_010)
+    assert known.live(1_099) == frozenset()
 
 
 def test_irregular_heartbeats_make_a_session_longer() -> None:
