@@ -160,6 +160,12 @@ class ElectionState:
         is_recent = now_ms < self._heard_ms + self._detector.timeout_ms
         return self.leader is not None and is_recent
 
+    def would_elect(self, now_ms: int) -> bool:
+        """Whether another may have given the leader up: a moment earlier than this one does, for it was heard of by
+        each at another time.
+        """
+        return not self.hears(now_ms + self._spread_ms // 2)
+
     def lose_leader(self, *, turn: int, now_ms: int) -> None:
         """It leads no more; this voter stands soon, after ``turn`` others."""
         self.leader = None

@@ -59,5 +59,5 @@ class VoteHandler:
         election = self._election
         if request.pre_vote:
             leader_asks = election.leader == request.candidate.node_id != self._me.node_id
-            return leader_asks or not election.hears(now_ms)
+            return leader_asks or election.would_elect(now_ms)
         return election.leader is None and election.voted_for in (None, request.candidate)
