@@ -225,8 +225,11 @@ class Node:
             keys=keys,
             power_lost=data_dir.power_was_lost(),
             tier=tier_of(settings, data_dir, keys),
+            awake_ms=self._metadata.awake_ms,
         )
-        self._metadata.ask_before_heartbeats(self._unfit)
+        self._metadata.ask_before_heartbeats(
+            self._unfit, self._registry.stall_ms, self._registry.oldest_sync_ms
+        )
         self._groups = GroupService(
             node_id=data_dir.node_id,
             settings=settings.groups,
@@ -927,6 +930,8 @@ def build_metadata(
         settings=RaftSettings(
             election_timeout_ms=cluster.election_timeout_ms,
             request_timeout_ms=cluster.request_timeout_ms,
+            pause_ms=cluster.pause_ms,
+            fetch_wait_max_ms=cluster.heartbeat_interval_ms,
         ),
         random=random.random,
         may_encrypt=settings.encryption.active_key is not None,

@@ -560,16 +560,21 @@ class ClusterSection(Section):
     ] = ()
     """``id@host:port`` of each voter of the metadata quorum, the same on every node. Empty: this
     node runs alone."""
-    heartbeat_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
-    """Interval of heartbeats from a node to the controller."""
+    heartbeat_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 30
+    """Interval of heartbeats from a node to the controller, and from the controller to voters."""
+    pause_tolerance_ms: Annotated[int | None, Field(ge=0, le=DAY_MS), example(300)] = None
+    """A node may stand still for this long and no other takes its place. A silent node is replaced
+    five heartbeat intervals later, or more where heartbeats come irregularly. Default: a tenth of
+    `session_timeout_ms`."""
     session_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 3_000
-    """The controller fences a node without heartbeats for this long, and other nodes lead its
-    partitions. The deletion of a stream waits as long for a node that does not answer."""
+    """The controller fences a node without heartbeats for this long at the latest, and other nodes
+    lead its partitions. The deletion of a stream waits as long for a node that does not answer."""
     leader_lease_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_400
-    """A node that does not reach the controller for this long stops acknowledging."""
+    """A node that does not reach the controller for this long stops acknowledging. Never longer
+    than 85 % of the shortest time after which a silent node is replaced."""
     election_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 1_000
-    """A voter starts an election after one to two times this period without a message from the
-    controller."""
+    """A voter starts an election after this period without a message from the controller at the
+    latest."""
     request_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 2_000
     """Timeout of requests between voters and to the controller."""
     leader_rebalance_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 30_000
@@ -577,6 +582,13 @@ class ClusterSection(Section):
     stamp_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 300_000
     """Interval at which a running node stamps its data folder. At its start a node recognises a
     copy of the folder that is older than the last stamp."""
+
+    @property
+    def pause_ms(self) -> int:
+        """``pause_tolerance_ms`` as it counts."""
+        if self.pause_tolerance_ms is None:
+            return self.session_timeout_ms // 10
+        return self.pause_tolerance_ms
 
     def contradictions(self) -> Iterator[str]:
         if not self.heartbeat_interval_ms < self.leader_lease_ms < self.session_timeout_ms:

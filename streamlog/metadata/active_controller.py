@@ -54,8 +54,10 @@ from streamlog.metadata.image.feature_level import LEVEL_MAX, LevelRange, raised
 from streamlog.metadata.image.image_types import NodeLoad
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
 from streamlog.metadata.image.snapshot import encode_snapshot
+from streamlog.metadata.loop_clock import LoopClock
 from streamlog.metadata.nodes.node_condition import NODE_GONE, keep_from_deciding, keep_from_leading
 from streamlog.metadata.nodes.node_connections import NodeConnections
+from streamlog.metadata.nodes.session_times import SessionTimes, holds_short_leases
 from streamlog.metadata.nodes.sessions import Sessions
 from streamlog.metadata.nodes.stream_deletions import Deletion, StreamDeletions
 from streamlog.metadata.quorum.raft_driver import RaftDriver
@@ -79,6 +81,11 @@ CONTROLLER_MUST_MOVE: Final = Condition(
 
 MOVES_MS: Final = 500
 """How often draining and moving go on."""
+MARGIN_MS: Final = 100
+"""So much earlier than a node with a hung disk is fenced, a controller with one resigns: another one is to fence it
+in time."""
+TURN_MS: Final = 500
+"""So much time nodes have to turn to a new controller, before it decides without them."""
 DELETION_WAIT_FACTOR: Final = 2
 """A deletion waits for as long as so many sessions until nodes know of it. All but a node that is the
 whole quorum have no lease after one.
@@ -127,11 +134,18 @@ class ActiveController:
         *,
         node_id: NodeId,
         settings: ClusterSection,
+        loop_clock: LoopClock,
         applied_offset: Callable[[], int],
     ) -> None:
         """``applied_offset``: up to where this node acts on the metadata."""
         self._applied_offset = applied_offset
-        self._sessions = Sessions(settings.session_timeout_ms)
+        self._loop_clock = loop_clock
+        self._sessions = Sessions(SessionTimes.of(settings))
+        self._resigns_again_ms = 0
+        self._stall_ms: Callable[[], int] = int
+        self._oldest_sync_ms: Callable[[], int] = int
+        self._resigns_stalled_ms = SessionTimes.of(settings).session_ms_min - MARGIN_MS
+        self._decided_offset = 0
         self._deletions = StreamDeletions(settings.session_timeout_ms)
         self._nonces = NonceCache()
         self._quorum = quorum
@@ -151,6 +165,10 @@ class ActiveController:
         self._moves_due_ms = 0
         self._rebalance_due_ms = 0
 
+    def watch_disk(self, stall_ms: Callable[[], int], oldest_sync_ms: Callable[[], int]) -> None:
+        """Of this node: for how long it has owed an answer, and for how long it has been asked."""
+        self._stall_ms, self._oldest_sync_ms = stall_ms, oldest_sync_ms
+
     def look(self) -> None:
         """The quorum has taken a step: this node may be the controller now, or again."""
         epoch = self._quorum.replica.raft.epoch if self._quorum.is_active else None
@@ -159,11 +177,22 @@ class ActiveController:
             if epoch is not None:
                 self._nonces.begin(wall_ms())
                 self._began_ms = now_ms = clock_ms()
-                self._sessions.started(self._quorum.newest, now_ms)
+                raft = self._quorum.replica.raft
+                self._sessions.started(
+                    self._quorum.newest,
+                    self._loop_clock.now_ms(),
+                    predecessor=raft.predecessor,
+                    silence_ms=raft.electors_silence_ms,
+                    voters=raft.voters.ids,
+                )
+                self._decided_offset = self._quorum.newest.offset
                 self._deletions.started(self._quorum.newest.offset)
                 self._moves_due_ms = now_ms
                 self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
             self._changed.set()
+        if epoch is not None and (decided := self._quorum.newest.offset) > self._decided_offset:
+            self._sessions.decided(decided - self._decided_offset, self._loop_clock.now_ms())
+            self._decided_offset = decided
 
     # Commands
 
@@ -191,7 +220,7 @@ class ActiveController:
             case FenceNode():
                 raise InvalidRequest("only the controller itself fences a node")
             case ReportLeader() if not self._sessions.report(
-                self._quorum.newest, command, clock_ms()
+                self._quorum.newest, command, self._loop_clock.now_ms()
             ):
                 granted = Granted(0, {})  # until enough nodes have reported the same
             case DeleteStream():
@@ -208,13 +237,13 @@ class ActiveController:
                         await self._hear_a_heartbeat(self._settings.heartbeat_interval_ms)
         if isinstance(command, RegisterNode):
             node_epoch = int(granted.result["node_epoch"])
-            self._sessions.heard(command.node_id, node_epoch, clock_ms())
+            self._sessions.heard(command.node_id, node_epoch, self._loop_clock.now_ms())
         return granted
 
     def description(self, image: MetadataImage) -> dict[str, Any]:
         """The quorum and the nodes, as this node knows them."""
         sessions, now_ms = self._sessions, clock_ms()
-        levels = sessions.known_levels(now_ms, image)
+        levels = sessions.known_levels(self._loop_clock.now_ms(), image)
         raft = self._quorum.replica.raft
         return {
             "node": self._node_id,
@@ -246,7 +275,7 @@ class ActiveController:
 
     def _here(self) -> frozenset[NodeId]:
         """Nodes that may get something."""
-        return (self._sessions.live(clock_ms()) | {self._node_id}) - self._leaving
+        return (self._sessions.live(self._loop_clock.now_ms()) | {self._node_id}) - self._leaving
 
     async def _decide_to_the_end(self, command: Command) -> Granted:
         """Portion by portion, where it is about very many partitions. Others have their turn in
@@ -287,7 +316,15 @@ class ActiveController:
         if beat.node_id not in self._sessions.heard_of:  # partitions may have waited for it
             self._moves_due_ms = 0
             self._changed.set()
-        self._sessions.heard(beat.node_id, beat.node_epoch, clock_ms())
+        # Where the disk of this node is late as well, it says nothing about the other's.
+        stall_ms = max(0, beat.stall_ms - self._oldest_sync_ms())
+        self._sessions.heard(
+            beat.node_id,
+            beat.node_epoch,
+            self._loop_clock.now_ms(),
+            short_lease=holds_short_leases(beat.levels),
+            stall_ms=stall_ms,
+        )
         self._sessions.told(beat.node_id, beat.levels)
         self._deletions.applied(beat.node_id, beat.offset)
         self._sessions.told_clock(beat.node_id, beat.clock_ahead_ms)
@@ -295,7 +332,8 @@ class ActiveController:
         granted = Granted(0, {})
         hands_over = keep_from_leading(beat.unfit) and newest.load(node.node_id).leaders > 0
         is_news = node.fenced or beat.unfit != node.unfit
-        if is_news or hands_over or node.full or beat.offline or beat.full:
+        is_away = node.fenced and stall_ms > 0  # it comes back when its disk works again
+        if not is_away and (is_news or hands_over or node.full or beat.offline or beat.full):
             granted = await self._quorum.decide(self._decision(beat))
             if node.fenced:
                 self._deletions.returned(beat.node_id, self._quorum.newest.offset)
@@ -308,7 +346,7 @@ class ActiveController:
             "offset_wanted": self._deletions.offset_wanted(
                 beat.node_id, self._quorum.newest.offset
             ),
-            "agreed_ahead_ms": self._sessions.agreed_ahead_ms(clock_ms()),
+            "agreed_ahead_ms": self._sessions.agreed_ahead_ms(self._loop_clock.now_ms()),
         }
         return granted._replace(result={**granted.result, **told})
 
@@ -346,10 +384,9 @@ class ActiveController:
         """See ``StreamDeletions``."""
         self._deletions.applied(self._node_id, self._applied_offset())
         is_alone = self._quorum.replica.voters.ids == {self._node_id}
-        now_ms = clock_ms()
         return self._deletions.unaware(
-            self._sessions.live(now_ms),
-            now_ms,
+            self._sessions.live(self._loop_clock.now_ms()),
+            clock_ms(),
             self._quorum.newest.offset,
             alone=self._node_id if is_alone else None,
             deleted_below=deleted_below,
@@ -375,7 +412,7 @@ class ActiveController:
 
     async def _raise_level(self, command: RaiseLevel) -> Granted:
         def decided(image: MetadataImage) -> Decision:
-            told = self._sessions.known_levels(clock_ms(), image)
+            told = self._sessions.known_levels(self._loop_clock.now_ms(), image)
             records = raised(image.level, command.level, image.nodes, told)
             return Decision(records, {"before": image.level, "level": command.level})
 
@@ -428,15 +465,20 @@ class ActiveController:
         return [node for node in nodes if node.node_id != self._node_id and not node.fenced]
 
     async def _pause(self) -> None:
+        """Until a session ends, but not for long."""
+        now_ms, pause_ms = self._loop_clock.now_ms(), self._settings.heartbeat_interval_ms
+        expiry_ms = self._sessions.next_expiry_ms(now_ms)
+        if expiry_ms is not None:
+            pause_ms = min(pause_ms, expiry_ms - now_ms)
         try:
-            async with asyncio.timeout(self._settings.heartbeat_interval_ms / 1000):
+            async with asyncio.timeout(pause_ms / 1000):
                 await self._changed.wait()
         except TimeoutError:
             pass
 
     async def _do_what_is_due(self) -> None:
         now_ms = clock_ms()
-        live = self._sessions.live(now_ms)
+        live = self._sessions.live(self._loop_clock.now_ms())
         for node in self._others():
             if node.node_id not in live:
                 logger.warning(NODE_GONE.logged_as("session over"), extra={"node": node.node_id})
@@ -451,15 +493,23 @@ class ActiveController:
             await self._quorum.decide(self._decision(RebalanceLeaders()))
 
     def _give_up_office(self) -> None:
-        """A controller that others cannot open connections to: a voter that is well takes over."""
-        nodes, live = self._quorum.newest.nodes, self._sessions.live(clock_ms())
+        """A controller that others cannot open connections to, or whose disk hangs: a voter that is well takes
+        over. What is in the way of the others is fenced by that one.
+        """
+        nodes, live = self._quorum.newest.nodes, self._sessions.live(self._loop_clock.now_ms())
         own = nodes.get(self._node_id)
-        if own is None or not keep_from_deciding(own.unfit):
+        hangs = self._stall_ms() >= self._resigns_stalled_ms
+        if own is None or not (hangs or keep_from_deciding(own.unfit)):
             return
+        now_ms = clock_ms()
+        if now_ms < self._resigns_again_ms:
+            return
+        self._resigns_again_ms = now_ms + MOVES_MS
         others = (self._caught_up().keys() & live & self._quorum.replica.voters.ids) - {own.node_id}
-        for successor in sorted(others):
+        for successor in sorted(others - self._sessions.stalled):
             if successor in nodes and not keep_from_deciding(nodes[successor].unfit):
-                extra = {"to": successor, "unfit": ", ".join(own.unfit)}
+                unfit = ("its disk hangs",) if hangs else own.unfit
+                extra = {"to": successor, "unfit": ", ".join(unfit)}
                 logger.warning(CONTROLLER_MUST_MOVE, extra=extra)
                 self._quorum.tell(Resign(successor))
                 return
@@ -501,8 +551,11 @@ class ActiveController:
 
     async def _hear_the_others(self) -> None:
         """Who lives turns to a new controller at once; only whom it has heard of it can elect."""
-        deadline_ms = self._began_ms + self._settings.heartbeat_interval_ms
-        while self._sessions.hearsay(now_ms := clock_ms()) and now_ms < deadline_ms:
+        deadline_ms = self._began_ms + TURN_MS
+        while (
+            self._sessions.hearsay(self._loop_clock.now_ms())
+            and (now_ms := clock_ms()) < deadline_ms
+        ):
             await self._hear_a_heartbeat(deadline_ms - now_ms)
 
     def _caught_up(self) -> dict[NodeId, ReplicaKey]:

@@ -162,6 +162,9 @@ class Heartbeat(Command):
     """How far its clock is ahead of the controller's; None before it is known."""
     levels: LevelRange = KNOWN
     """The feature levels that it knows."""
+    stall_ms: Annotated[int, Field(ge=0, exclude_if=(0).__eq__)] = 0
+    """For so long its disk has owed an answer: the node is alive, but no better than one that is silent. Its lease
+    is counted from then, too."""
 
 
 class StampFolder(Command):

@@ -34,6 +34,7 @@ from streamlog.metadata.commands import (
 from streamlog.metadata.forwarding import CommandForwarder
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.snapshot import is_due, snapshot_id
+from streamlog.metadata.loop_clock import LoopClock
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_connections import NodeConnections
 from streamlog.metadata.nodes.node_heartbeats import NodeHeartbeats, Stamp
@@ -215,10 +216,12 @@ class MetadataService:
         self._stepped = asyncio.Event()
         """The quorum has taken a step: there may be a controller now."""
         self._applier = Applier(MetadataImage(cluster_id), self._has_applied)
+        self._loop_clock = LoopClock()
         self._quorum = RaftDriver(
             replica,
             peers,
             node_id=node_id,
+            loop_clock=self._loop_clock,
             request_timeout_ms=settings.request_timeout_ms,
             committed=self._applier.committed,
             changed=self._quorum_changed,
@@ -229,6 +232,7 @@ class MetadataService:
             self._quorum,
             NodeConnections(peers),
             node_id=node_id,
+            loop_clock=self._loop_clock,
             settings=settings,
             applied_offset=lambda: self._applier.image.offset,
         )
@@ -331,9 +335,22 @@ class MetadataService:
         self._heartbeats.full = full
         self._heartbeats.hurry()
 
-    def ask_before_heartbeats(self, unfit: Callable[[], tuple[str, ...]]) -> None:
-        """``unfit``: what else is wrong with this node, by the names of ``condition``."""
+    def ask_before_heartbeats(
+        self,
+        unfit: Callable[[], tuple[str, ...]],
+        stall_ms: Callable[[], int],
+        oldest_sync_ms: Callable[[], int],
+    ) -> None:
+        """``unfit``: what else is wrong with this node, by the names of ``condition``; ``stall_ms``: for how long
+        its disk has owed an answer; ``oldest_sync_ms``: for how long it has been asked.
+        """
         self._heartbeats.unfit = unfit
+        self._heartbeats.stall_ms = stall_ms
+        self._controller.watch_disk(stall_ms, oldest_sync_ms)
+
+    def awake_ms(self) -> int:
+        """A clock that counts the time in which this node's event loop runs."""
+        return self._loop_clock.now_ms()
 
     @property
     def is_current(self) -> bool:
@@ -460,6 +477,7 @@ class MetadataService:
         async with asyncio.TaskGroup() as group:
             services = (
                 self._applier.run(), self._controller.run(), self._checkpoint(), self._keep_short(),
+                self._loop_clock.run(),
             )  # fmt: skip
             others = [group.create_task(service) for service in services]
             await self._quorum.run()
@@ -512,8 +530,7 @@ class MetadataService:
         self._stepped.set()
         if self._last_controller != self.controller_id:
             self._last_controller = self.controller_id
-            self._heartbeats.forget_clocks()
-            self._heartbeats.hurry()
+            self._heartbeats.controller_changed()
 
     def _has_applied(self, old: MetadataImage, new: MetadataImage) -> None:
         """The answer to a deletion waits until the nodes say that they know."""

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from streamlog.client.security import NO_SECURITY, Security
+from streamlog.clock import monotonic_ms
 from streamlog.condition import Condition
 from streamlog.config import LogSection, ReplicationSection, TierSection
 from streamlog.errors import (
@@ -245,8 +246,10 @@ class ReplicaManager:
         keys: KeyRing | None = None,
         power_lost: bool = True,
         tier: NodeTier | None = None,
+        awake_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """``tier``: None for a node without an object store. ``cluster``: None for a node by itself. ``reserve``,
+        """``tier``: None for a node without an object store. ``awake_ms``: see ``Flusher``.
+        ``cluster``: None for a node by itself. ``reserve``,
         ``keys``: see ``log``. ``power_lost``: logs may lack what had not been synced before this run.
         """
         self._new_partition = new_partition
@@ -260,7 +263,8 @@ class ReplicaManager:
         self._folders = Folders(data_dir, disk)
         self._checkpoints = Checkpoints(data_dir, disk)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="partition")
-        self._flusher = Flusher(metrics)
+        self._flusher = Flusher(metrics, awake_ms=awake_ms)
+        self.stall_ms, self.oldest_sync_ms = self._flusher.stall_ms, self._flusher.oldest_sync_ms
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, StreamlogError] = {}
         """Partitions whose log could not be opened, and why."""

@@ -29,12 +29,13 @@ class Candidacy:
         """A candidate gives up then; who only asks goes on asking."""
         self._round_ms = round_ms
         self._rounds = 0
-        self._granted: dict[ReplicaKey, None] = {request.candidate: None}
+        self._granted: dict[ReplicaKey, int] = {}
+        """The silence of leaders that each one has told of."""
         self._refused: set[NodeId] = set()
         self._failed: set[NodeId] = set()
 
-    def granted(self, voter: ReplicaKey) -> None:
-        self._granted[voter] = None
+    def granted(self, voter: ReplicaKey, silence_ms: int) -> None:
+        self._granted[voter] = silence_ms
 
     def refused(self, voter: NodeId) -> None:
         self._refused.add(voter)
@@ -66,6 +67,10 @@ class Candidacy:
         """Who has granted it; of each node one replica, the one that answered first."""
         found = {key.node_id: key for key in reversed(self._granted) if key in voters}
         return [found[node_id] for node_id in sorted(found)]
+
+    def silence_ms(self, voters: VoterSet) -> int:
+        """For so long at least none of those who granted it had heard from any leader."""
+        return min((it for key, it in self._granted.items() if key in voters), default=0)
 
     def is_won(self, voters: VoterSet) -> bool:
         return len(self._votes(voters)) >= voters.majority
@@ -112,13 +117,14 @@ class CandidateState:
     def is_running(self) -> bool:
         return self._election is not None
 
-    def ask_beforehand(self, epoch: int) -> None:
-        """Goes on until it is stopped."""
-        self._begin(epoch, pre_vote=True, ends_ms=None)
+    def ask_beforehand(self, epoch: int, silence_ms: int) -> None:
+        """Goes on until it is stopped. ``silence_ms``: for how long the node itself has heard from no leader."""
+        self._begin(epoch, silence_ms, pre_vote=True, ends_ms=None)
 
-    def stand(self, epoch: int, now_ms: int) -> None:
+    def stand(self, epoch: int, silence_ms: int, now_ms: int) -> None:
         half_ms = self._settings.election_timeout_ms // 2
-        self._begin(epoch, pre_vote=False, ends_ms=now_ms + half_ms + int(half_ms * self._random()))
+        ends_ms = now_ms + half_ms + int(half_ms * self._random())
+        self._begin(epoch, silence_ms, pre_vote=False, ends_ms=ends_ms)
 
     def go_on(
         self, voters: VoterSet, acquaintances: AbstractSet[NodeId], now_ms: int
@@ -141,7 +147,7 @@ class CandidateState:
         if self._election is None or self._election.request != request:
             return
         if answer.granted and answer.voter.node_id == peer:
-            self._election.granted(answer.voter)
+            self._election.granted(answer.voter, answer.silence_ms)
         else:
             self._election.refused(peer)
 
@@ -163,15 +169,20 @@ class CandidateState:
         """Who has voted for this one."""
         return [] if self._election is None else self._election.electors(voters)
 
+    def silence_ms(self, voters: VoterSet) -> int:
+        """For so long at least no elector had heard from any leader."""
+        return 0 if self._election is None else self._election.silence_ms(voters)
+
     def is_lost(self, voters: VoterSet, now_ms: int) -> bool:
         election = self._election
         if election is None or election.request.pre_vote:
             return False
         return election.is_over(now_ms) or election.is_lost(voters)
 
-    def _begin(self, epoch: int, *, pre_vote: bool, ends_ms: int | None) -> None:
+    def _begin(self, epoch: int, silence_ms: int, *, pre_vote: bool, ends_ms: int | None) -> None:
         log = self._log
         request = VoteRequest(
             epoch, self._me, log.last_epoch, log.end_offset, pre_vote, self._voters_id
         )
         self._election = Candidacy(request, round_ms=self._settings.moment_ms, ends_ms=ends_ms)
+        self._election.granted(self._me, silence_ms)

@@ -26,6 +26,7 @@ class ElectionState:
         voted_for: ReplicaKey | None,
         settings: RaftSettings,
         random: Callable[[], float],
+        now_ms: int = 0,
     ) -> None:
         self.epoch = epoch
         self.voted_for = voted_for
@@ -35,11 +36,18 @@ class ElectionState:
         self.stands_ms = 0
         """When a voter stands for election, unless it hears something better."""
         self._me = me
-        self._timeout_ms = settings.election_timeout_ms
+        self._timeout_ms_min = settings.timeout_ms_min
+        self._spread_ms = settings.spread_ms
+        self._settings = settings
+        self._detector = settings.detector()
+        """Of the leader that this node follows, and of those before: they are as far away."""
         self._moment_ms = settings.moment_ms
         self._random = random
         self._heard_ms = LONG_AGO_MS
         """When the leader itself was last heard of; what others say of it does not count."""
+        self._any_leader_ms = now_ms
+        """When a leader of any epoch was last heard of, or may have been: before its start a process has heard
+        what it does not know."""
         self._gone: NodeId | None = None
         """The leader of this epoch, whose process has gone; what others say of it is outdated."""
         self._gone_until_ms = LONG_AGO_MS
@@ -51,12 +59,15 @@ class ElectionState:
         if not is_voter:
             self.be_patient(now_ms)
         else:
-            self.stands_ms = now_ms if is_alone else now_ms + self._up_to(self._timeout_ms // 4)
+            quarter_ms = self._timeout_ms_min // 4
+            self.stands_ms = now_ms if is_alone else now_ms + self._up_to(quarter_ms)
 
     def enter(self, epoch: int, now_ms: int) -> None:
         """A newer epoch, of which nothing else is known."""
         if epoch <= self.epoch:
             raise BrokenInvariant(f"epoch {epoch} is not newer than {self.epoch}")
+        if self.role is Role.LEADER:
+            self._any_leader_ms = now_ms
         self.epoch = epoch
         self.voted_for = None
         self._gone = None
@@ -88,6 +99,7 @@ class ElectionState:
             raise BrokenInvariant(f"a {self.role.value} cannot resign")
         self.role = Role.RESIGNED
         self.leader = None
+        self._any_leader_ms = now_ms
         self.be_patient(now_ms)
 
     def vote(self, candidate: ReplicaKey, now_ms: int) -> None:
@@ -117,23 +129,42 @@ class ElectionState:
         self.role = Role.FOLLOWER if self.is_voter else Role.OBSERVER
         self._gone = None
         self._heard_ms = LONG_AGO_MS
+        self._detector.interrupted()
         if directly:
             self.hear(now_ms)
         else:
-            quarter_ms = self._timeout_ms // 4
+            quarter_ms = self._timeout_ms_min // 4
             self.stands_ms = now_ms + quarter_ms + self._up_to(quarter_ms)
 
     def hear(self, now_ms: int) -> None:
         """Of the leader, from itself."""
-        self._heard_ms = now_ms
+        self._heard_ms = self._any_leader_ms = now_ms
+        self._detector.heard(now_ms)
         self.be_patient(now_ms)
+
+    def silence_ms(self, now_ms: int) -> int:
+        """For so long this process has certainly not heard from any leader, nor led itself."""
+        return 0 if self.role is Role.LEADER else now_ms - self._any_leader_ms
+
+    def stood_still(self, by_ms: int, now_ms: int) -> None:
+        """This node, until now: it could not hear of anything. That is no silence of the leader."""
+        self.stands_ms += by_ms
+        if self._heard_ms != LONG_AGO_MS:
+            self._heard_ms = min(self._heard_ms + by_ms, now_ms)
+        self._detector.interrupted()
 
     def hears(self, now_ms: int) -> bool:
         """The leader is there, as far as one can know."""
         if self.role is Role.LEADER:
             return True
-        is_recent = now_ms < self._heard_ms + self._timeout_ms
+        is_recent = now_ms < self._heard_ms + self._detector.timeout_ms
         return self.leader is not None and is_recent
+
+    def would_elect(self, now_ms: int) -> bool:
+        """Whether another may have given the leader up: a moment earlier than this one does, for it was heard of by
+        each at another time.
+        """
+        return not self.hears(now_ms + self._spread_ms // 2)
 
     def lose_leader(self, *, turn: int, now_ms: int) -> None:
         """It leads no more; this voter stands soon, after ``turn`` others."""
@@ -148,7 +179,7 @@ class ElectionState:
     def leader_gone(self, now_ms: int) -> None:
         """Its process is not there."""
         self._gone = self.leader
-        self._gone_until_ms = now_ms + self._timeout_ms
+        self._gone_until_ms = now_ms + self._settings.election_timeout_ms
         self.lose_leader(turn=0, now_ms=now_ms)
 
     def voters_changed(self, *, is_voter: bool, now_ms: int) -> None:
@@ -180,8 +211,8 @@ class ElectionState:
         self.stands_ms = min(self.stands_ms, now_ms + self._up_to(self._moment_ms))
 
     def be_patient(self, now_ms: int) -> None:
-        """For one to two election timeouts."""
-        self.stands_ms = now_ms + self._timeout_ms + self._up_to(self._timeout_ms)
+        """For as long as a leader may be silent, and a little more, which is no one else's."""
+        self.stands_ms = now_ms + self._detector.timeout_ms + self._up_to(self._spread_ms)
 
     def _up_to(self, limit_ms: int) -> int:
         """Members that waited equally long would stand against each other for ever."""

@@ -24,6 +24,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class StoodStill:
+    """This node could not hear of anything for ``by_ms``, until now."""
+
+    by_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Received:
     """A request came in; a ``Reply`` with the same token answers it, now or later."""
 
@@ -108,6 +115,7 @@ class Resign:
 
 Event = (
     Tick
+    | StoodStill
     | Received
     | Abandoned
     | Answered

@@ -70,14 +70,14 @@ class FollowerState:
         self._due_ms = now_ms
         self._leader_high_watermark = -1
 
-    def fetch_from(self, peer: NodeId, *, epoch: int, may_wait: bool, now_ms: int) -> Send | None:
-        """The next fetch, if it is time."""
+    def fetch_from(self, peer: NodeId, *, epoch: int, wait_ms: int, now_ms: int) -> Send | None:
+        """The next fetch, if it is time. ``wait_ms``: at the leader, for news."""
         if self._sent is not None and now_ms >= self._expires_ms(self._sent):
             self._sent = None
         if self._sent is not None or now_ms < self._due_ms or not self.is_settled:
             return None
         log = self._log
-        wait_ms = self._settings.wait_ms if may_wait and not self._is_first else 0
+        wait_ms = 0 if self._is_first else wait_ms
         request = RaftFetchRequest(epoch, self._me, log.end_offset, log.last_epoch, wait_ms)
         self._sent = _Sent(peer, request, now_ms)
         return Send(peer, request)

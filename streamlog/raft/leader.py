@@ -232,7 +232,7 @@ class LeaderState:
 
     @property
     def _announce_interval_ms(self) -> int:
-        return max(self._settings.election_timeout_ms // 2, 1)
+        return max(self._settings.timeout_ms_min // 2, 1)
 
     @property
     def _begins_until_ms(self) -> int:

@@ -58,6 +58,8 @@ class VoteAnswer:
     granted: bool
     voter: ReplicaKey
     fault: Fault = Fault.NONE
+    silence_ms: int = 0
+    """For so long at least the voter has not heard from any leader."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class RaftNode:
         self._settings = settings
         self._now_ms = now_ms
         self._election = ElectionState(
-            me, epoch=epoch, voted_for=voted_for, settings=settings, random=random
+            me, epoch=epoch, voted_for=voted_for, settings=settings, random=random, now_ms=now_ms
         )
         self._follower = FollowerState(me, log, settings)
         self._vote_handler = VoteHandler(me, log, self._election, voters_id)
@@ -98,10 +98,16 @@ class RaftNode:
         """While leader."""
         self.electors: tuple[ReplicaKey, ...] = ()
         """The voters that have elected this node when it last became leader, itself among them."""
+        self.electors_silence_ms = 0
+        """For so long at least none of them had heard from any leader then."""
+        self.predecessor: NodeId | None = None
+        """The leader that this node followed before it became one itself, last."""
         self._unfit_until_ms = now_ms
         """This node could not write when it led: it does not stand before."""
         self._acquaintances = (frozenset(acquaintances) | voters.ids) - {me.node_id}
         """Also voters of the past: this log's end may know none who still is one."""
+        self._followed: NodeId | None = None
+        """The leader that was followed last."""
         self._asked: NodeId | None = None
         """The one that was asked last who leads."""
         self._out: list[Effect] = []
@@ -269,6 +275,8 @@ class RaftNode:
                 self._follower.not_installed(self._now_ms)
             case events.Resign(successor):
                 self._be_asked_to_resign(successor)
+            case events.StoodStill(by_ms):
+                self._election.stood_still(by_ms, self._now_ms)
             case events.Tick() | events.Appended():
                 pass
 
@@ -293,6 +301,7 @@ class RaftNode:
         is_direct = said_by == leader
         if election.may_follow(leader, directly=is_direct, now_ms=self._now_ms):
             election.follow(leader, directly=is_direct, now_ms=self._now_ms)
+            self._followed = leader
             self._turn()
 
     def _turn(self) -> None:
@@ -435,13 +444,15 @@ class RaftNode:
         elif self._now_ms >= self._election.stands_ms and self._may_stand:
             self._election.ask()
             self._turn()
-            self._candidate.ask_beforehand(self.epoch + 1)
+            silence_ms = self._election.silence_ms(self._now_ms)
+            self._candidate.ask_beforehand(self.epoch + 1, silence_ms)
             self._ask_around()
 
     def _stand(self) -> None:
         self._election.stand(self._now_ms)
         self._turn()
-        self._candidate.stand(self.epoch, self._now_ms)
+        silence_ms = self._election.silence_ms(self._now_ms)
+        self._candidate.stand(self.epoch, silence_ms, self._now_ms)
         self._ask_around()
 
     def _ask_around(self) -> None:
@@ -463,6 +474,8 @@ class RaftNode:
 
     def _lead(self) -> None:
         self.electors = tuple(self._candidate.electors(self.voters))
+        self.electors_silence_ms = self._candidate.silence_ms(self.voters)
+        self.predecessor = self._followed
         self._turn()
         self._election.lead()
         self._leader_state = LeaderState(
@@ -531,12 +544,17 @@ class RaftNode:
         later = [it for it in others if self._asked is not None and it > self._asked]
         return next(iter(later or others), None)
 
+    def _wait_ms(self, target: NodeId) -> int:
+        if target != self.leader:
+            return 0
+        return self._settings.wait_ms if self._is_voter else self._settings.observer_wait_ms
+
     def _fetch(self) -> None:
         target = self._fetch_target()
         if target is None:
             return
         fetch = self._follower.fetch_from(
-            target, epoch=self.epoch, may_wait=target == self.leader, now_ms=self._now_ms
+            target, epoch=self.epoch, wait_ms=self._wait_ms(target), now_ms=self._now_ms
         )
         if fetch is not None:
             self._asked = target

@@ -46,7 +46,7 @@ class VoteHandler:
             election.make_way(now_ms)
         else:
             election.vote(request.candidate, now_ms)
-        return VoteAnswer(own, None, True, self._me)
+        return VoteAnswer(own, None, True, self._me, silence_ms=election.silence_ms(now_ms))
 
     def refuse(self, fault: Fault, now_ms: int) -> VoteAnswer:
         """A leader that has been silent is not recommended to anybody."""
@@ -59,5 +59,5 @@ class VoteHandler:
         election = self._election
         if request.pre_vote:
             leader_asks = election.leader == request.candidate.node_id != self._me.node_id
-            return leader_asks or not election.hears(now_ms)
+            return leader_asks or election.would_elect(now_ms)
         return election.leader is None and election.voted_for in (None, request.candidate)

@@ -12,7 +12,7 @@ from tools.nodes.node_process import Settings
 from tools.nodes.server_process import program, wait_until
 
 LANES: Final = [Lane("skewed", number) for number in range(6)]
-PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 25_000, "session_timeout_ms": 30_000}}
+PATIENT: Final[Settings] = {"cluster": {"pause_tolerance_ms": 25_000, "session_timeout_ms": 30_000}}
 """A node that stands still for a moment is not fenced for it."""
 QUICKLY: Final = ("--sample-seconds", "1")
 

@@ -16,7 +16,9 @@ from tools.nodes.server_process import wait_until
 
 NODES: Final = 4
 VOTERS: Final = 3
-PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 90_000, "session_timeout_ms": 120_000}}
+PATIENT: Final[Settings] = {
+    "cluster": {"pause_tolerance_ms": 90_000, "session_timeout_ms": 120_000}
+}
 """Whoever waits for the end of a session waits longer than the test does."""
 LANES: Final = [Lane("h0"), Lane("h1"), Lane("h2", 0), Lane("h2", 1)]
 

@@ -36,7 +36,7 @@ NODES: Final = 4
 VOTERS: Final = 3
 LATE: Final = 4
 """The node with a nats-server of its own."""
-PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 12_000, "session_timeout_ms": 15_000}}
+PATIENT: Final[Settings] = {"cluster": {"pause_tolerance_ms": 12_000, "session_timeout_ms": 15_000}}
 """Whoever stands still for a moment is not succeeded for it."""
 KAFKA, NATS = Lane("k"), Lane("n")
 """What is published to only while nobody stands still, and what is published to all the time."""

@@ -22,7 +22,7 @@ from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess, Settings
 from tools.nodes.server_process import NatsServer, wait_until
 
-PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 12_000, "session_timeout_ms": 15_000}}
+PATIENT: Final[Settings] = {"cluster": {"pause_tolerance_ms": 12_000, "session_timeout_ms": 15_000}}
 """Whoever stands still for a moment is not succeeded for it."""
 OLD, NEW = 10, 20
 """Records in the stream that is deleted, and in the one that is created."""

@@ -1,17 +1,25 @@
 """SIGSTOP for longer than a session: whoever comes back has been succeeded, and acks nothing."""
 
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
+from benchmarks import silence
 from tests.history import Lane
-from tests.integration.campaign import Acks, campaign
+from tests.integration.campaign import Acks, campaign, connect, create_streams
 from tests.integration.victims import VICTIMS, victims
 from tools.nodes.cluster import Cluster
-from tools.nodes.node_process import Settings
+from tools.nodes.node_process import NodeProcess, Settings
 
 QUICK: Final[Settings] = {
     "cluster": {
@@ -22,6 +30,11 @@ QUICK: Final[Settings] = {
 }
 PAUSE_S: Final = 3.0
 """Twice the session."""
+SOON_S: Final = 1.9
+"""Four times what it takes on a machine that has time; followers report a leader after 2 s."""
+HUNG_S: Final = 5.0
+"""Half of what a follower may lag."""
+SHIM: Final = Path(silence.__file__).with_name("hung_sync.c")
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +92,58 @@ async def test_pauses_again_and_again(tmp_path: Path, kind: str, pause_s: float)
     lanes = [Lane("h0"), Lane("h1"), Lane("h2")]
     with Cluster(tmp_path, settings=QUICK) as cluster:
         await campaign(cluster, lanes, pause(cluster, kind, lanes[0], times=50, pause_s=pause_s))
+
+
+async def publish_until_acknowledged(client: Client, lane: Lane, *, within_s: float) -> None:
+    """Again and again, as a publisher does that is not answered."""
+    async with asyncio.timeout(within_s):
+        while True:
+            with contextlib.suppress(NatsError):
+                await client.jetstream().publish(lane.subject, b"after", timeout=0.1)
+                return
+
+
+@pytest.mark.parametrize("kind", ["leader", "controller"])
+async def test_a_silent_node_is_replaced_soon(tmp_path: Path, kind: str) -> None:
+    """With the default settings, before followers report it. ``benchmarks.silence`` measures how soon."""
+    lane = Lane("silence")
+    with Cluster(tmp_path) as cluster:
+        client = await connect(cluster)
+        await create_streams(client, [lane])
+        await asyncio.to_thread(cluster.wait_settled, [lane])
+        await client.jetstream().publish(lane.subject, b"before")
+        (number,) = victims(cluster, kind, lane)
+        cluster[number].pause()
+        try:
+            await publish_until_acknowledged(client, lane, within_s=SOON_S)
+        finally:
+            cluster[number].resume()
+            await client.close()
+
+
+@pytest.mark.parametrize("kind", ["leader", "follower", "controller"])
+async def test_a_node_whose_disk_does_not_return_is_replaced(tmp_path: Path, kind: str) -> None:
+    """Its process answers, and its syncs hang. Before, a leader led on, and a follower was waited for."""
+    shim = tmp_path / "hung_sync.so"
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, SHIM, "-ldl"], check=True)
+
+    def node(number: int, folder: Path) -> NodeProcess:
+        environment = os.environ | {"LD_PRELOAD": str(shim), "HUNG": str(folder / "hung")}
+        return NodeProcess(number, folder, environment=environment)
+
+    lane = Lane("hung")
+    with Cluster(tmp_path, make_node=node) as cluster:
+        client = await connect(cluster)
+        await create_streams(client, [lane])
+        await asyncio.to_thread(cluster.wait_settled, [lane])
+        (number,) = victims(cluster, kind, lane)
+        hung = cluster[number].directory / "hung"
+        await client.jetstream().publish(lane.subject, b"before")
+        hung.touch()
+        await publish_until_acknowledged(client, lane, within_s=HUNG_S)
+        hung.unlink()
+        await asyncio.to_thread(cluster.wait_settled, [lane])
+        await client.close()

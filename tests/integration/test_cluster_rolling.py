@@ -10,7 +10,9 @@ from tests.integration.campaign import Acks, campaign
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import Settings
 
-PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 90_000, "session_timeout_ms": 120_000}}
+PATIENT: Final[Settings] = {
+    "cluster": {"pause_tolerance_ms": 90_000, "session_timeout_ms": 120_000}
+}
 """Whoever waits for the end of a session waits longer than the test does."""
 
 

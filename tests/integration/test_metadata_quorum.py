@@ -56,7 +56,13 @@ from tests.unit.failing_disk import FailingDisk
 from tools.nodes.ports import free_port
 
 ONE, TWO, THREE, FOUR = (NodeId(number) for number in (1, 2, 3, 4))
-PATIENT = SETTINGS.model_copy(update={"leader_lease_ms": 30_000, "session_timeout_ms": 40_000})
+PATIENT = SETTINGS.model_copy(
+    update={
+        "pause_tolerance_ms": 30_000,
+        "leader_lease_ms": 30_000,
+        "session_timeout_ms": 40_000,
+    }
+)
 """A lease outlasts any standstill of the tests."""
 Start = Callable[..., Awaitable[list[Member]]]
 

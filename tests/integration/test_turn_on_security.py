@@ -34,7 +34,7 @@ DEMAND: Final = 'client_auth = "required"'
 TOLERATED: Final = "streamlog_unauthenticated_connections"
 PATIENT: Final[Settings] = {
     "http": {"tls": False},
-    "cluster": {"leader_lease_ms": 90_000, "session_timeout_ms": 120_000},
+    "cluster": {"pause_tolerance_ms": 90_000, "session_timeout_ms": 120_000},
 }
 """What waits for the nodes asks for /readyz in the clear. Whoever waits for the end of a session
 waits longer than the test does.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.config import ClusterSection
 from streamlog.control.leaders import local_leader
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.messages import publication
@@ -40,6 +41,7 @@ from streamlog.metadata.controller import isr, node_lifecycle, placement, stream
 from streamlog.metadata.controller.partition_changes import PartitionChanges
 from streamlog.metadata.controller.placement import new_partition
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
+from streamlog.metadata.nodes.session_times import SessionTimes
 from streamlog.metadata.nodes.stream_deletions import StreamDeletions
 from streamlog.metadata.quorum import store
 from streamlog.metadata.quorum.quorum_state_file import StoredVote, read_vote
@@ -54,6 +56,7 @@ from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.replication.partition_follower import PartitionFollower
 from streamlog.partition.state import Acknowledgement
 from streamlog.partition.storage.checkpoints import NOTHING, Checkpoints, Offsets
+from streamlog.raft.election_state import ElectionState
 from streamlog.raft.events import Effect, Event, SaveVote
 from streamlog.raft.node import RaftNode
 from streamlog.raft.replica_tracker import ReplicaTracker
@@ -604,3 +607,18 @@ def refuse_by_a_log_that_may_be_old(patch: pytest.MonkeyPatch) -> None:
         self._answers.refuse_one(stream, reply, conflict)
 
     patch.setattr(ConflictAnswers, "add", add)
+
+
+def lend_leases_longer_than_a_session(patch: pytest.MonkeyPatch) -> None:
+    """As long as is set, whatever a silent node is granted."""
+
+    def of(settings: ClusterSection) -> SessionTimes:
+        return inner(settings)._replace(lease_ms=settings.leader_lease_ms)
+
+    inner = SessionTimes.of
+    patch.setattr(SessionTimes, "of", of)
+
+
+def forget_who_was_heard(patch: pytest.MonkeyPatch) -> None:
+    """Voters tell candidates that they have heard from no leader for long."""
+    patch.setattr(ElectionState, "silence_ms", lambda *_: 60_000)

@@ -42,6 +42,7 @@ from tests.simulation.cluster.share_groups import (
     ShareLeadersEnd,
     ShareLeadersLate,
 )
+from tests.simulation.cluster.silence import ControllersMove, SilentNodes
 from tests.simulation.cluster.sources import FedLeadersEnd, FeedsRestart, SourcesWorld
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
@@ -80,6 +81,8 @@ SWARMS = [
     pytest.param(NamesakesOfKilled, range(3, 7), id="namesakes-of-killed"),
     pytest.param(ControllersForget, range(3, 7), id="controllers-forget"),
     pytest.param(FencedComeBack, range(3, 7), id="fenced-come-back"),
+    pytest.param(SilentNodes, range(3, 9), id="silent-nodes"),
+    pytest.param(ControllersMove, range(3, 6), id="controllers-move"),
     pytest.param(OperationsWorld, range(3, 7), id="operations"),
     pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
     pytest.param(SmallPortionsWorld, range(3, 6), id="partitions-taken-one-by-one"),

@@ -31,6 +31,7 @@ from tests.simulation.cluster.share_groups import (
     ShareLeadersEnd,
     ShareLeadersLate,
 )
+from tests.simulation.cluster.silence import ControllersMove, SilentNodes
 from tests.simulation.cluster.sources import FedLeadersEnd, FeedsRestart, GapsAreCut, SourcesWorld
 from tests.simulation.cluster.swarm import (
     ControllersForget,
@@ -89,10 +90,12 @@ from tests.simulation.mistakes import (
     forget_deletions_with_the_controller,
     forget_the_ids_of_batches,
     forget_the_vote_at_restart,
+    forget_who_was_heard,
     go_on_over_gaps,
     ignore_incarnations,
     keep_one_message_less,
     keep_what_an_ended_link_wanted,
+    lend_leases_longer_than_a_session,
     lend_to_unaware_nodes,
     open_without_ids_that_cannot_be_read,
     owe_no_erasure,
@@ -180,6 +183,7 @@ TWICE = r"is at \d+ and at|is acknowledged at \d+ and at"
 FIRED = "is fired (on|by)"
 TAKEN_AGAIN = "has brought from .* comes after that of"
 ENDED_WRONGLY = "was to be committed|told otherwise|is torn|never asked for"
+LEASE_LEFT = "is fenced and has a lease of"
 ASKED = "erases more than|acknowledged at"
 
 CASES: list[tuple[Plant, MakeTimed, range, str]] = [
@@ -204,6 +208,8 @@ CASES: list[tuple[Plant, MakeTimed, range, str]] = [
     (count_what_is_not_committed, LimitsWorld, range(1, 61), CUT_SHORT),
     (ignore_incarnations, ReplicasReturnLate, range(5, 65), LOST),
     (follow_by_name, FencedComeBack, range(29, 89), MIXED),
+    (lend_leases_longer_than_a_session, SilentNodes, range(30), LEASE_LEFT),
+    (forget_who_was_heard, ControllersMove, range(30), LEASE_LEFT),
     (create_streams_at_once, NamesakesLate, range(1, 61), MIXED),
     (lend_to_unaware_nodes, FencedComeBack, range(1, 61), MIXED),
     (forget_deletions_with_the_controller, ControllersForget, range(7, 67), MIXED),

@@ -61,6 +61,12 @@ class Lease:
         self._until = until if self._until == _FOR_EVER else max(self._until, until)
         self.tell()
 
+    def count_from(self, at: float) -> None:
+        """It ends at the latest as one does that was lent then."""
+        if self._until != _FOR_EVER:
+            self._until = min(self._until, at + self._length_s)
+            self.tell()
+
     def hold_for_ever(self) -> None:
         self._until = _FOR_EVER
         self.tell()

@@ -20,6 +20,7 @@ from streamlog.metadata.commands import (
     StopNode,
 )
 from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.nodes.session_times import SessionTimes
 from streamlog.model import NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -113,7 +114,8 @@ class NodeHeartbeats:
         needs_no_lease: Callable[[], bool],
     ) -> None:
         """``applied_offset``: up to where the node acts on the metadata; ``applied`` waits until it does."""
-        self.lease = Lease(settings.leader_lease_ms, settings.session_timeout_ms)
+        times = SessionTimes.of(settings)
+        self.lease = Lease(times.lease_ms, times.session_ms_min)
         self.node_epoch = -1
         """Of this process; -1 before it has registered."""
         self.waiting_for = "the controller"
@@ -124,6 +126,8 @@ class NodeHeartbeats:
         """There is no room on this node's disk; told with the heartbeat, too."""
         self.unfit: Callable[[], tuple[str, ...]] = tuple
         """What else is wrong with the node, asked before each heartbeat and told with it."""
+        self.stall_ms: Callable[[], int] = int
+        """For how long the node's disk has owed an answer, asked before each heartbeat and told with it."""
         self.clock_skew = ClockSkew()
         """Of this node and the controller."""
         self.agreed_ahead_s: float | None = None
@@ -138,6 +142,8 @@ class NodeHeartbeats:
         self._applied = applied
         self._needs_no_lease = needs_no_lease
         self._hurry = asyncio.Event()
+        self._asking: asyncio.Timeout | None = None
+        """While a heartbeat is not answered."""
 
     async def register(self, wanted: RegisterNode) -> None:
         """Until the controller accepts it, and the node has applied all that was decided before.
@@ -180,6 +186,14 @@ class NodeHeartbeats:
         """The next heartbeat is due now: there is another controller, or news."""
         self._hurry.set()
 
+    def controller_changed(self) -> None:
+        """What another one was asked is not waited for: it may never answer, and the lease runs out."""
+        self.clock_skew.forget()
+        self.agreed_ahead_s = None
+        if self._asking is not None and not self._asking.expired():
+            self._asking.reschedule(asyncio.get_running_loop().time())
+        self.hurry()
+
     async def run(self, stamp: Stamp | None = None) -> None:
         """Raises StaleNode when another process has registered as this node."""
         try:
@@ -212,20 +226,25 @@ class NodeHeartbeats:
     async def _beat(self) -> None:
         while True:
             self._hurry.clear()
-            sent_at, sent_ms = clock_s(), wall_ms()
+            sent_at, sent_ms, beat = clock_s(), wall_ms(), self._heartbeat()
+            worked_at = sent_at - beat.stall_ms / 1000
+            if beat.stall_ms:
+                self.lease.count_from(worked_at)
             try:
-                async with asyncio.timeout(self._session_s):
-                    granted = await self._grant(self._heartbeat())
+                async with asyncio.timeout(self._session_s) as self._asking:
+                    granted = await self._grant(beat)
             except StaleNode:
                 self.lease.end()
                 raise
             except (StreamlogError, TimeoutError) as error:
+                self._asking = None
                 logger.debug("heartbeat failed", extra={"error": str(error)})
             else:
+                self._asking = None
                 self._compare_clocks(sent_ms, granted)
                 # A controller of an earlier build wants none.
                 if await self._has_applied(int(granted.result.get("offset_wanted", 0))):
-                    self._extend(sent_at, int(granted.result["unconfirmed_ms"]))
+                    self._extend(worked_at, int(granted.result["unconfirmed_ms"]))
             pause_s = max(0.0, sent_at + self._heartbeat_s - clock_s())
             try:
                 async with asyncio.timeout(pause_s):
@@ -247,11 +266,6 @@ class NodeHeartbeats:
             return False
         self.hurry()
         return True
-
-    def forget_clocks(self) -> None:
-        """There is another controller."""
-        self.clock_skew.forget()
-        self.agreed_ahead_s = None
 
     async def _stamp_folder(self, stamp: Stamp) -> None:
         """One stamp at a time, told until the controller knows it: the folder does not keep all
@@ -291,6 +305,7 @@ class NodeHeartbeats:
             full=self.full,
             unfit=self.unfit(),
             clock_ahead_ms=None if skew_s is None else round(skew_s * 1000),
+            stall_ms=self.stall_ms(),
         )
 
     def _extend(self, sent_at: float, unconfirmed_ms: int = 0) -> None:

@@ -4,7 +4,8 @@ One topic with one partition stands for the metadata log. What Kafka's forms hav
 
 - the fingerprint of the configured voters travels as a vote's ``voter_directory_id``
 - the cluster of a node that hands on a command travels in the envelope's principal
-- the folder of who answers a vote travels as the host of its one node endpoint
+- the folder of who answers a vote travels as the host of its one node endpoint, and for how long it has not heard
+  from a leader as the port
 """
 
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ from streamlog.wire.leaders import CurrentLeader
 Message = Mapping[str, Any]
 
 FETCH_BYTES: Final = 1 << 20
+PORT_MAX: Final = (1 << 16) - 1
 _NAME: Final = METADATA_LOG.stream
 _FORWARDED: Final = b"streamlog:"
 _NO_FOLDER: Final = UUID(int=0)
@@ -77,7 +79,11 @@ def read_vote(message: Message) -> VoteRequest:
 
 
 def encode_vote_answer(answer: VoteAnswer) -> Message:
-    voter = {"node_id": answer.voter.node_id, "host": str(answer.voter.directory_id), "port": 0}
+    voter = {
+        "node_id": answer.voter.node_id,
+        "host": str(answer.voter.directory_id),
+        "port": min(answer.silence_ms, PORT_MAX),
+    }
     return {
         "topics": _topics(
             error_code=_CODES[answer.fault],
@@ -96,7 +102,9 @@ def read_vote_answer(message: Message) -> VoteAnswer:
         key = ReplicaKey(NodeId(voter["node_id"]), UUID(voter["host"]))
     except ValueError:
         raise MalformedFrame("a vote without its voter") from None
-    return VoteAnswer(it["leader_epoch"], _leader(it), it["vote_granted"], key, _fault(it))
+    return VoteAnswer(
+        it["leader_epoch"], _leader(it), it["vote_granted"], key, _fault(it), voter["port"]
+    )
 
 
 def encode_begin_epoch(request: BeginEpochRequest, cluster_id: str, peer: NodeId) -> Message:

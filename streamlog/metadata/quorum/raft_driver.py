@@ -28,6 +28,7 @@ from streamlog.errors import (
 from streamlog.metadata.commands import Granted
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.loop_clock import STEP_MS_MAX, LoopClock
 from streamlog.metadata.nodes.node_condition import METADATA_FAILED
 from streamlog.metadata.quorum.metadata_replica import (
     Blocking,
@@ -40,7 +41,14 @@ from streamlog.metadata.quorum.metadata_replica import (
 from streamlog.metadata.quorum.peers import PeerAddress, Peers
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
-from streamlog.raft.messages import Answer, Fault, Request, SnapshotId, VoteRequest
+from streamlog.raft.messages import (
+    Answer,
+    BeginEpochRequest,
+    Fault,
+    Request,
+    SnapshotId,
+    VoteRequest,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -235,6 +243,7 @@ class RaftDriver:
         *,
         node_id: NodeId,
         request_timeout_ms: int,
+        loop_clock: LoopClock,
         committed: Callable[[MetadataImage], None],
         changed: Callable[[], None],
     ) -> None:
@@ -252,6 +261,13 @@ class RaftDriver:
         )
         self._committed = committed
         self._changed = changed
+        self._loop_clock = loop_clock
+        self._claim: VoteRequest | None = None
+        """Of the node that was the last to stand for election."""
+        self._blocked_ms = 0
+        """For so long the store has kept the steps from going on."""
+        self._told_lost_ms = 0
+        """Of the time in which this node could not hear of others, what the replica knows of."""
         self._inbox: deque[_Item] = deque()
         self._arrived = asyncio.Event()
         """Something is in the inbox, or ``close`` was called."""
@@ -274,7 +290,15 @@ class RaftDriver:
 
     @property
     def leader(self) -> NodeId | None:
-        return None if self.failure else self.replica.raft.leader
+        """Where the store does not return, this node can neither vote nor follow, but knows who stands: if it is
+        elected, it is to hear of this node's disk.
+        """
+        if self.failure:
+            return None
+        core, claim = self.replica.raft, self._claim
+        if core.leader is None and claim is not None and claim.epoch >= core.epoch:
+            return claim.candidate.node_id
+        return core.leader
 
     @property
     def newest(self) -> MetadataImage:
@@ -326,6 +350,8 @@ class RaftDriver:
         """
         if self._closing or self.failure is not None:
             raise NoController("this node takes no part in the quorum")
+        if isinstance(request, VoteRequest) and not request.pre_vote:
+            self._claim = request
         self._check_room()
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._put(raft.Received(answer, request))
@@ -389,10 +415,13 @@ class RaftDriver:
                     raised = None
                     match step:
                         case Blocking(call):
+                            began_ms = self._loop_clock.now_ms()
                             try:
                                 await self._in_worker(call)
                             except StreamlogError as error:
                                 raised = error
+                            took_ms = self._loop_clock.now_ms() - began_ms
+                            self._blocked_ms += max(0, took_ms - STEP_MS_MAX)
                         case Outcome():
                             _answer(step)
                         case raft.Send(peer, request):
@@ -407,6 +436,8 @@ class RaftDriver:
                         case raft.RoleChanged(role, epoch, leader):
                             extra = {"role": role.value, "epoch": epoch, "leader": leader}
                             logger.info("quorum role", extra=extra)
+                            if role is raft.Role.LEADER:
+                                self._tell_observers(epoch)
                         case raft.WentBack(key, known_end, end_offset):
                             extra = {
                                 "node": key.node_id, "known_end": known_end, "end": end_offset,
@@ -415,6 +446,16 @@ class RaftDriver:
             except (Unavailable, CorruptData) as error:  # the core has gone on without what failed
                 self._fail(error)
             self._changed()
+
+    def _tell_observers(self, epoch: int) -> None:
+        """Voters are told by the core. A node that does not vote would wait for the controller before, which may be
+        frozen, and lose its lease.
+        """
+        request = BeginEpochRequest(epoch, self._node_id)
+        told = self.replica.voters.ids | {self._node_id}
+        for node in self.replica.newest.nodes.values():
+            if node.node_id not in told and not node.fenced:
+                self._tasks.create_task(self._transport.send(node.node_id, request))
 
     def _steps_of(self, item: _Item) -> Steps:
         """Nothing is done before the first of them is asked for."""
@@ -445,6 +486,10 @@ class RaftDriver:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(idle_ms, 0) / 1000):
                     await self._arrived.wait()
+        lost_ms = self._loop_clock.lost_ms + self._blocked_ms
+        if lost_ms > self._told_lost_ms:
+            newly_ms, self._told_lost_ms = lost_ms - self._told_lost_ms, lost_ms
+            return raft.StoodStill(newly_ms)
         if self._inbox:
             return self._inbox.popleft()
         return None if self._closing else raft.Tick()

@@ -10,11 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
+from streamlog.clock import monotonic_ms
 from streamlog.errors import StorageFailed, Unavailable
 from streamlog.log.log import SyncTicket
 from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.state import PartitionState, Step
+from streamlog.partition.storage.sync_stalls import SyncStalls
 from streamlog.partition.storage.sync_threads import SyncThreads
 
 logger = logging.getLogger(__name__)
@@ -54,8 +56,12 @@ class Flusher:
     ``run`` is to be a task: it ends by raising what no partition can handle.
     """
 
-    def __init__(self, metrics: NodeMetrics) -> None:
+    def __init__(self, metrics: NodeMetrics, *, awake_ms: Callable[[], int] = monotonic_ms) -> None:
+        """``awake_ms``: a clock that may stand still while the node does."""
         self._metrics = metrics
+        self._awake_ms = awake_ms
+        self._stalls = SyncStalls()
+        """Of syncs that publishers wait for. Those of many files at once may take long."""
         self.shared: SharedSync | None = None
         """To be set before the first sync."""
         self._is_together = False  # a shared sync runs
@@ -85,6 +91,14 @@ class Flusher:
             partition.to_sync = True
             self._to_sync.append(partition)
             self._wake()
+
+    def stall_ms(self) -> int:
+        """For so long publishers have waited for the disk in vain."""
+        return self._stalls.stall_ms(self._awake_ms())
+
+    def oldest_sync_ms(self) -> int:
+        """For so long the sync has run that publishers have waited for longest."""
+        return self._stalls.oldest_ms(self._awake_ms())
 
     def settle(self, partition: Syncable) -> None:
         """Have it settle at the end of this turn, without a sync."""
@@ -159,8 +173,12 @@ class Flusher:
         """One file is synced by a thread that does nothing else; all others by one in Python."""
         ticket, started = it[1], time.perf_counter()
         descriptor = ticket.descriptor
+        is_waited_for = descriptor is not None and it[0].state.sync == "commit"
+        number = self._stalls.began(self._awake_ms()) if is_waited_for else None
 
         def ended(error: OSError | None) -> None:
+            if number is not None:
+                self._stalls.ended(number, self._awake_ms())
             failure = _failure_of(partial(ticket.ended, error))
             self._ended([it], [failure], None, started)
 
@@ -168,6 +186,8 @@ class Flusher:
             with suppress(OSError):  # too few file descriptors to begin such threads
                 self._sync_threads.sync(descriptor, ended)
                 return
+        if number is not None:
+            self._stalls.ended(number, self._awake_ms())
         self._threads.submit(self._run, [it], None, started)
 
     def _shared_sync(self) -> SharedSync | None:

@@ -232,6 +232,8 @@ class ClusterNode:
             settings=RaftSettings(
                 election_timeout_ms=self._cluster.election_timeout_ms,
                 request_timeout_ms=self._cluster.request_timeout_ms,
+                pause_ms=self._cluster.pause_ms,
+                fetch_wait_max_ms=self._cluster.heartbeat_interval_ms,
             ),
             random=self.host.rng.random,
             may_encrypt=True,

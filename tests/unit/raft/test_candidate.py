@@ -244,8 +244,8 @@ def standing() -> CandidateState:
 def test_only_voters_elect() -> None:
     """A replica that has granted it may be no voter any more."""
     election = candidacy()
-    for voter in (key(2), key(3, directory=33), key(4)):
-        election.granted(voter)
+    for voter in (key(1), key(2), key(3, directory=33), key(4)):
+        election.granted(voter, 0)
     assert election.electors(voters(1, 2, 3)) == [key(1), key(2)]
 
 
@@ -256,7 +256,7 @@ def test_voters_are_asked_in_the_order_of_their_ids() -> None:
 
 def test_only_the_answers_to_its_request_count() -> None:
     candidate = standing()
-    candidate.stand(2, 0)
+    candidate.stand(2, 0, 0)
     older = vote_request(1, 1, voters_id=uuid.UUID(int=99))
     for peer in (2, 3):
         candidate.fail(NodeId(peer), older)
@@ -268,7 +268,7 @@ def test_only_the_answers_to_its_request_count() -> None:
 
 def test_pre_votes_elect_no_leader() -> None:
     candidate = standing()
-    candidate.ask_beforehand(1)
+    candidate.ask_beforehand(1, 0)
     request = vote_request(1, 1, pre_vote=True)
     candidate.count(NodeId(2), request, grant(2, request))
     assert candidate.has_support(voters(1, 2, 3))

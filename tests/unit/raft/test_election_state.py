@@ -130,3 +130,64 @@ def test_a_vote_ends_an_own_attempt() -> None:
     made.ask()
     made.vote(key(2), 0)
     assert made.role is Role.UNATTACHED
+
+
+SETTINGS = RaftSettings(pause_ms=300, fetch_wait_max_ms=30)
+
+
+def state(*, random: float) -> ElectionState:
+    election = ElectionState(
+        key(1), epoch=5, voted_for=None, settings=SETTINGS, random=lambda: random
+    )
+    election.is_voter = True
+    return election
+
+
+def test_a_silent_leader_is_given_up_after_what_is_learned() -> None:
+    election = state(random=0.0)
+    election.follow(NodeId(2), directly=True, now_ms=1_000)
+    now_ms = 1_000
+    for pause_ms in [10, 60] * 50:
+        now_ms += pause_ms
+        election.hear(now_ms)
+    assert election.stands_ms == now_ms + 300 + 35 + 6 * 25
+    assert election.hears(election.stands_ms - 1)
+    assert not election.hears(election.stands_ms)
+
+
+def test_time_in_which_it_stood_still_is_no_silence() -> None:
+    election = state(random=0.0)
+    election.follow(NodeId(2), directly=True, now_ms=1_000)
+    stands_ms = election.stands_ms
+    election.stood_still(800, 1_900)
+    assert election.stands_ms == stands_ms + 800
+    assert election.hears(stands_ms)
+
+
+def test_silence_counts_from_the_last_word_of_any_leader() -> None:
+    election = state(random=0.0)
+    election.follow(NodeId(2), directly=True, now_ms=1_000)
+    election.hear(1_100)
+    assert election.silence_ms(1_400) == 300
+    election.enter(9, 1_500)
+    assert election.silence_ms(1_600) == 500
+    election.follow(NodeId(3), directly=False, now_ms=1_600)
+    assert election.silence_ms(1_700) == 600, "what others say of a leader is not its word"
+
+
+def test_a_leader_has_heard_from_one() -> None:
+    election = state(random=0.0)
+    election.begin(is_voter=True, is_alone=False, now_ms=1_000)
+    election.ask()
+    election.stand(1_500)
+    election.lead()
+    assert election.silence_ms(3_000) == 0
+    election.enter(20, 3_000)
+    assert election.silence_ms(3_010) == 10
+
+
+def test_what_a_process_heard_before_its_start_is_not_known() -> None:
+    election = ElectionState(
+        key(1), epoch=5, voted_for=None, settings=SETTINGS, random=lambda: 0.0, now_ms=700
+    )
+    assert election.silence_ms(1_000) == 300

@@ -230,7 +230,7 @@ def test_a_leader_that_is_gone_is_missed_at_once() -> None:
     assert member.raft.deadline_ms - member.now_ms <= 50
 
 
-def test_a_silent_leader_is_missed_after_one_to_two_timeouts() -> None:
+def test_a_silent_leader_is_missed_after_the_timeout_and_a_little_more() -> None:
     for random in (0.0, 0.999):
         member = LoneMember(random=random)
         request = member.follow(2, epoch=3)
@@ -240,7 +240,8 @@ def test_a_silent_leader_is_missed_after_one_to_two_timeouts() -> None:
             for request in fetches(member.wait()):
                 member.step(raft.Failed(NodeId(2), request))
         waited_ms = member.now_ms - began_ms
-        assert TIMEOUT_MS * (1 + random) - 1 <= waited_ms <= TIMEOUT_MS * (1 + random) + 50
+        due_ms = TIMEOUT_MS * (1 + random / 8)
+        assert due_ms - 1 <= waited_ms <= due_ms + 50
 
 
 def test_fetching_keeps_a_leader() -> None:
@@ -307,7 +308,7 @@ def test_what_another_leader_said_is_committed_counts_no_more() -> None:
     log = MemoryLog()
     state = FollowerState(key(1), log, RaftSettings())
     state.turn(0)
-    assert state.fetch_from(NodeId(2), epoch=1, may_wait=True, now_ms=0) is not None
+    assert state.fetch_from(NodeId(2), epoch=1, wait_ms=30, now_ms=0) is not None
     answer = FetchAnswer(1, NodeId(2), high_watermark=1, end_offset=1, records=encode(entries(1)))
     state.take(answer, 0, 0)
     state.turn(0)
@@ -317,11 +318,11 @@ def test_what_another_leader_said_is_committed_counts_no_more() -> None:
 
 
 def test_an_answer_that_could_not_wait_is_no_reason_to_ask_again_at_once() -> None:
-    settings = RaftSettings(fetch_wait_max_ms=0)
+    settings = RaftSettings()
     state = FollowerState(key(1), MemoryLog(), settings)
     state.turn(0)
     for now_ms in (0, 1):
-        assert state.fetch_from(NodeId(2), epoch=1, may_wait=True, now_ms=now_ms) is not None
+        assert state.fetch_from(NodeId(2), epoch=1, wait_ms=0, now_ms=now_ms) is not None
         state.take(FetchAnswer(1, NodeId(2), high_watermark=0), 0, now_ms)
     assert state.deadline_ms == 1 + settings.moment_ms
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from streamlog.errors import InvalidRequest, NoController
@@ -383,3 +385,28 @@ def test_the_first_voters_are_recorded_one_and_all() -> None:
     with pytest.raises(InvalidRequest):
         member.raft.check_voters_change(recorded(voters(1, 2, 3, 4, recorded=False), *first))
     member.raft.check_voters_change(voters(1, 2, 3))
+
+
+def test_a_member_that_stood_still_first_hears_what_came_meanwhile() -> None:
+    member = LoneMember()
+    member.follow(2, epoch=3)
+    member.step(raft.StoodStill(5 * TIMEOUT_MS), after_ms=5 * TIMEOUT_MS)
+    assert member.raft.role is Role.FOLLOWER
+    member.tick(3 * TIMEOUT_MS)
+    assert member.raft.role is Role.PROSPECTIVE
+
+
+def test_a_leader_knows_for_how_long_its_electors_have_heard_of_none() -> None:
+    member = LoneMember()
+    request = member.follow(2, epoch=3)
+    member.answered(2, request, records(request, 2))
+    asked = sent(member.tick(3 * TIMEOUT_MS), VoteRequest)[1]
+    assert isinstance(asked.request, VoteRequest)
+    stands = member.answered(asked.peer, asked.request, grant(asked.peer, asked.request))
+    (vote,) = (it for it in sent(stands, VoteRequest) if it.peer == asked.peer)
+    assert isinstance(vote.request, VoteRequest)
+    answer = replace(grant(vote.peer, vote.request), silence_ms=1_234)
+    member.answered(vote.peer, vote.request, answer)
+    assert member.raft.role is Role.LEADER
+    assert member.raft.electors_silence_ms == 1_234
+    assert member.raft.predecessor == 2

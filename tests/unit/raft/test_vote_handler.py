@@ -125,7 +125,7 @@ def test_who_asks_from_a_higher_epoch_is_joined_there() -> None:
 
 def test_a_leader_that_is_there_is_kept() -> None:
     member = following()
-    answer = member.vote(vote_request(6, 3, pre_vote=True), after_ms=999)
+    answer = member.vote(vote_request(6, 3, pre_vote=True), after_ms=900)
     assert (answer.granted, answer.leader, answer.epoch) == (False, 2, 5)
 
 

@@ -125,3 +125,18 @@ def test_it_runs_out_while_the_machine_is_suspended() -> None:
         [*inside, sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_what_was_lent_since_the_disk_hangs_does_not_count() -> None:
+    clock = Clock()
+    it, told = lease(clock)
+    it.extend(100.0)
+    it.count_from(98.5)
+    clock.now = 100.4
+    assert it.held
+    clock.now = 100.5
+    assert not it.held
+    it.extend(100.4)
+    it.count_from(98.0)
+    assert not it.held
+    assert not told[-1]

@@ -15,6 +15,7 @@ from streamlog.metadata.commands import (
     RegisterNode,
     StampFolder,
     StopNode,
+    encode_command,
 )
 from streamlog.metadata.nodes.node_heartbeats import NodeHeartbeats
 from streamlog.model import NodeId, TopicPartition
@@ -339,3 +340,35 @@ async def test_one_stamp_is_told_until_the_controller_knows_it() -> None:
     controller.refusal = StaleNode("an older copy")
     with pytest.raises(StaleNode):
         await task
+
+
+async def test_an_answer_of_the_controller_before_is_not_waited_for() -> None:
+    """It may be frozen, and the lease would run out meanwhile."""
+    controller = Controller()
+    controller.silent = True
+    member = membership(controller, session_timeout_ms=60_000, heartbeat_ms=20_000)
+    async with running(member), asyncio.timeout(5):
+        await controller.asked_for(1)
+        controller.silent = False
+        member.controller_changed()
+        assert await changed(member)
+        assert len(controller.asked) == 2
+
+
+async def test_a_node_whose_disk_hangs_counts_its_lease_from_then() -> None:
+    controller = Controller()
+    member = membership(controller, session_timeout_ms=10_000)
+    async with running(member), asyncio.timeout(5):
+        assert await changed(member)
+        member.stall_ms = lambda: 20_000
+        assert not await changed(member)
+        (*_, beat) = controller.asked
+        assert isinstance(beat, Heartbeat)
+        assert beat.stall_ms == 20_000
+        member.stall_ms = lambda: 0
+        assert await changed(member)
+
+
+def test_an_earlier_build_understands_the_heartbeat_of_a_node_that_is_well() -> None:
+    beat = Heartbeat(node_id=ONE, node_epoch=1, offset=1)
+    assert b"stall_ms" not in encode_command(beat)

@@ -1,15 +1,22 @@
+from dataclasses import replace
 from typing import Any
 
 from streamlog.metadata.commands import ReportLeader
+from streamlog.metadata.image.feature_level import LEVEL_MAX
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.session_times import SHORT_LEASES_LEVEL, SessionTimes
 from streamlog.metadata.nodes.sessions import REPORTED_PARTITIONS_MAX, Sessions
 from streamlog.model import NodeId
 from tests.controller_world import World
 
+TIMES = SessionTimes(
+    heartbeat_ms=2, pause_ms=10, session_ms_min=20, session_ms_max=100, lease_ms=17
+)
 ONE, TWO, THREE = (NodeId(number) for number in (1, 2, 3))
 
 
 def sessions() -> Sessions:
-    return Sessions(100, report_window_ms=50)
+    return Sessions(TIMES, report_window_ms=50)
 
 
 def test_heartbeats_extend_a_session() -> None:
@@ -177,3 +184,99 @@ def test_the_time_that_most_live_nodes_agree_on() -> None:
     assert known.agreed_ahead_ms(50) == 0, "who is gone has no say"
     known.started(World(3).image, 60)
     assert known.agreed_ahead_ms(70) is None, "another controller has another clock"
+
+
+def beats(known: Sessions, node: NodeId, *times_ms: int) -> None:
+    for now_ms in times_ms:
+        known.heard(node, 5, now_ms, short_lease=True)
+
+
+def test_a_node_with_short_leases_has_a_short_session() -> None:
+    known = sessions()
+    beats(known, ONE, 1_000)
+    session_ms = TIMES.detector().timeout_ms
+    assert session_ms < TIMES.session_ms_max
+    assert known.live(1_000 + session_ms - 1) == {ONE}
+    assert known.live(1_000 + session_ms) == frozenset()
+    assert known.next_expiry_ms(1_000) == 1_000 + session_ms
+
+
+def test_a_node_that_opens_its_logs_has_a_long_session() -> None:
+    """It sends no heartbeats before; its lease is as short as later."""
+    known = sessions()
+    known.heard(ONE, 5, 1_000)
+    assert known.live(1_099) == {ONE}
+    beats(known, ONE, 1_010)
+    assert known.live(1_099) == frozenset()
+
+
+def test_irregular_heartbeats_make_a_session_longer() -> None:
+    known = sessions()
+    now_ms = 1_000
+    for pause_ms in [1, 15] * 20:
+        beats(known, ONE, now_ms)
+        now_ms += pause_ms
+    beats(known, ONE, now_ms)
+    assert known.live(now_ms + TIMES.detector().timeout_ms) == {ONE}
+    assert known.live(now_ms + TIMES.session_ms_max) == frozenset()
+
+
+def test_a_node_whose_disk_hangs_is_silent_since_then() -> None:
+    known = sessions()
+    beats(known, ONE, 1_000)
+    session_ms = TIMES.detector().timeout_ms
+    known.heard(ONE, 5, 1_002, short_lease=True, stall_ms=3)
+    assert known.stalled == {ONE}
+    assert known.live(999 + session_ms - 1) == {ONE}
+    assert known.live(999 + session_ms) == frozenset()
+    known.heard(ONE, 5, 1_040, short_lease=True)
+    assert known.stalled == frozenset()
+    assert known.live(1_040) == {ONE}
+
+
+def test_nodes_that_are_busy_with_what_was_decided_are_waited_for() -> None:
+    known = sessions()
+    beats(known, ONE, 1_000)
+    known.decided(4 * 70, 1_000)
+    assert known.live(1_069) == {ONE}
+    assert known.live(1_070) == frozenset()
+    known.decided(1_000_000, 2_000)
+    beats(known, ONE, 2_000)
+    assert known.live(2_000 + TIMES.session_ms_max) == frozenset()
+
+
+def test_the_dead_are_not_busy() -> None:
+    known = sessions()
+    beats(known, ONE, 1_000)
+    known.gone(ONE)
+    known.decided(400, 1_000)
+    assert known.live(1_001) == frozenset()
+
+
+def short(level: int = LEVEL_MAX) -> MetadataImage:
+    return replace(World(3).image, level=level)
+
+
+def test_the_controller_before_is_silent_since_its_voters_heard_of_it() -> None:
+    known = sessions()
+    known.started(short(), 500, predecessor=ONE, silence_ms=15, voters={ONE, TWO})
+    assert known.live(500) == {ONE, TWO, THREE}
+    assert known.live(504) == {ONE, TWO, THREE}
+    assert known.live(505) == {TWO, THREE}
+    assert known.live(519) == {TWO, THREE}
+    assert known.live(520) == {THREE}
+    assert known.live(599) == {THREE}
+    assert known.live(600) == frozenset()
+
+
+def test_a_controller_whose_leases_have_run_out_is_gone_at_once() -> None:
+    known = sessions()
+    known.started(short(), 500, predecessor=ONE, silence_ms=TIMES.session_ms_min, voters={ONE})
+    assert known.live(500) == {TWO, THREE}
+
+
+def test_nodes_of_earlier_builds_hold_their_leases() -> None:
+    known = sessions()
+    image = short(level=SHORT_LEASES_LEVEL - 1)
+    known.started(image, 500, predecessor=ONE, silence_ms=90, voters={ONE, TWO})
+    assert known.live(599) == {ONE, TWO, THREE}

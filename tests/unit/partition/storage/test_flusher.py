@@ -55,6 +55,7 @@ class Log:
     def __init__(self, *tickets: Ticket | Exception | None) -> None:
         self.to_sync = False
         self.to_settle = False
+        self.sync = "commit"
         self.tickets = list(tickets)
         self.story: list[str] = []
         self.more = False
