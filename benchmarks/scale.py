@@ -13,18 +13,27 @@ import signal
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from benchmarks import machine, report
 from benchmarks.connection import VOID, BenchmarkError
 from benchmarks.processes import cpu_seconds, resident_mib
 from benchmarks.streamlog_trio import StreamlogTrio
 from benchmarks.trio import MEMBERS, ask_again_and_again, ask_until_answered
-from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
+from streamlog.log.storage.disk import OsDisk
+from streamlog.metadata.commands import Command, CreateStream, FenceNode
+from streamlog.metadata.controller import Decision, decide
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import NodeRegistered
+from streamlog.metadata.image.snapshot import read_snapshot, write_snapshot
+from streamlog.metadata.stream.stream_config import StreamConfig
+from streamlog.model import NodeId
 from tools.nodes.node_process import NodeProcess
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -67,8 +76,14 @@ CURVES: Final = (
     Curve("ready_s", "... s until it is ready again"),
     Curve("whole_s", "... s until all replicas are in sync"),
     Curve("load_ms", "ms to load all metadata (Kafka)"),
+    Curve(
+        "step_ms", "a node dies: processor ms of the controller\nbefore its next command", FLAT_MS
+    ),
+    Curve("fence_ms", "... processor ms until all of its\npartitions are decided about"),
     Curve("snapshot_mib", "MiB of a metadata snapshot"),
-    Curve("decode_ms", "ms to read that snapshot"),
+    Curve("write_ms", "processor ms to write that snapshot"),
+    Curve("read_ms", "... to read it"),
+    Curve("write_mib", "MiB of memory to write it"),
 )
 
 
@@ -87,9 +102,12 @@ def main() -> int:
             point: Point = {"partitions": partitions, "replicas": options.replicas}
             points.append(point)
             try:
+                _measure_image(point, options.per_stream, directory)
+                if options.image:
+                    continue
                 _measure(point, directory / str(partitions), options)
-            except VOID as error:
-                failure = f"{partitions} partitions: {error}"
+            except (*VOID, KeyboardInterrupt) as error:
+                failure = f"{partitions} partitions: {error or 'interrupted'}"
                 break
     finally:
         if not options.keep:
@@ -112,6 +130,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=KILLS, help="of the controller")
     parser.add_argument("--idle", type=float, default=IDLE_S, help="seconds; 0 leaves it out")
     parser.add_argument("--no-restart", action="store_true", help="no rolling restart")
+    parser.add_argument("--image", action="store_true", help="no nodes: the metadata alone")
     parser.add_argument("--name", default="scale", help="ends the name of the file of results")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the nodes keep their data")
@@ -233,21 +252,72 @@ def _restart(trio: StreamlogTrio, point: Point, options: argparse.Namespace) -> 
 
 
 def _metadata(trio: StreamlogTrio, point: Point, options: argparse.Namespace) -> None:
-    """As clients load it; as snapshots keep it, in this process."""
+    """As clients load it."""
     began = time.perf_counter()
     trio.nodes[0].view(READY_S)
     point["load_ms"] = 1000 * (time.perf_counter() - began)
-    snapshots = sorted(it for n in trio.nodes for it in n.data_dir.glob("metadata/*.checkpoint"))
-    if not snapshots:
-        return
-    data = max(snapshots, key=lambda it: it.name).read_bytes()
-    point["snapshot_mib"] = len(data) / MIB
-    began = time.perf_counter()
-    image = decode_snapshot(data, "the newest snapshot")
-    point["decode_ms"] = 1000 * (time.perf_counter() - began)
-    began = time.perf_counter()
-    encode_snapshot(image)
-    point["encode_ms"] = 1000 * (time.perf_counter() - began)
+
+
+# The metadata alone, with three replicas of each partition, in this process and its time
+
+
+def _measure_image(point: Point, per_stream: int, directory: Path) -> None:
+    nodes = frozenset(NodeId(member) for member in MEMBERS)
+    image = _image(nodes, int(point["partitions"]), per_stream)
+    _snapshot(point, image, directory / "snapshot")
+    steps = list[float]()
+    unfinished = True
+    while unfinished:
+        began = time.process_time()
+        command = FenceNode(node_id=NodeId(1), node_epoch=image.nodes[NodeId(1)].epoch)
+        decision = _decided(image, command, nodes - {1})
+        image = _after(image, decision)
+        unfinished = decision.unfinished
+        steps.append(1000 * (time.process_time() - began))
+    point["step_ms"], point["step_ms_worst"] = median(steps), max(steps)
+    point["fence_ms"] = sum(steps)
+    print(json.dumps({key: round(value, 2) for key, value in point.items()}), flush=True)
+
+
+def _image(nodes: frozenset[NodeId], partitions: int, per_stream: int) -> MetadataImage:
+    image = MetadataImage("scale")
+    for node in sorted(nodes):
+        record = NodeRegistered(node_id=node, incarnation=UUID(int=node), host="h", port=1)
+        image = image.apply(record, offset=image.offset, epoch=1)
+    each = min(per_stream, partitions)
+    for number in range(partitions // each):
+        config = StreamConfig.of(name=f"s{number}", partitions=each, replicas=len(nodes))
+        image = _after(image, _decided(image, CreateStream(config=config), nodes))
+    return image
+
+
+def _decided(image: MetadataImage, command: Command, live: frozenset[NodeId]) -> Decision:
+    new_id = UUID(int=image.offset)
+    return decide(image, command, now_ms=0, new_id=new_id, live=live, heard_of=live)
+
+
+def _after(image: MetadataImage, decision: Decision) -> MetadataImage:
+    return image.apply_all(decision.records, offset=image.offset, epoch=1)
+
+
+def _snapshot(point: Point, image: MetadataImage, path: Path) -> None:
+    file = OsDisk().create(str(path))
+    try:
+        began = time.process_time()
+        write_snapshot(file, image)
+        point["write_ms"] = 1000 * (time.process_time() - began)
+        point["snapshot_mib"] = file.size() / MIB
+        began = time.process_time()
+        again = read_snapshot(file, str(path))
+        point["read_ms"] = 1000 * (time.process_time() - began)
+        if again != image:
+            raise BenchmarkError("a snapshot is read as another image")
+        tracemalloc.start()
+        write_snapshot(file, image)
+        point["write_mib"] = tracemalloc.get_traced_memory()[1] / MIB
+        tracemalloc.stop()
+    finally:
+        file.close()
 
 
 # Waiting
