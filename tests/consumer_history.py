@@ -176,6 +176,8 @@ class ConsumerHistory:
         """Names of consumers."""
         self._resets = Counter[str]()
         """That are asked for and not answered, by the name of the consumer."""
+        self._reset_to: dict[str, int] = {}
+        """The furthest offset of these: one that comes late may find the next consumer of its name."""
 
     def _next(self) -> int:
         self.events += 1
@@ -213,6 +215,7 @@ class ConsumerHistory:
     def reset_asked(self, name: str, offset: int | None) -> int:
         """A consumer of that name is to begin again at ``offset``; None: at its acknowledgement floor. Returns when."""
         self._resets[name] += 1
+        self._reset_to[name] = max(self._reset_to.get(name, 0), offset or 0)
         for key, it in self._consumers.items():
             if key.name == name:
                 it.skipped = max(it.skipped, offset or 0)
@@ -222,6 +225,8 @@ class ConsumerHistory:
         """A client was told so, of this one."""
         known = self._known(consumer)
         self._resets[consumer.name] -= 1
+        if not self._resets[consumer.name]:
+            del self._reset_to[consumer.name]
         now = self._next()
         known.finished.clear()
         known.finished_through.clear()
@@ -550,4 +555,6 @@ class ConsumerHistory:
             raise BrokenPromise(f"{key}: {message} is not delivered again since {emissions[-1]}")
 
     def _known(self, consumer: ConsumerId) -> _Known:
-        return self._consumers.setdefault(consumer, _Known())
+        if consumer not in self._consumers:
+            self._consumers[consumer] = _Known(skipped=self._reset_to.get(consumer.name, 0))
+        return self._consumers[consumer]

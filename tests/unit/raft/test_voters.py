@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
-from streamlog.raft.settings import RaftSettings
 from streamlog.model import NodeId
+from streamlog.raft.settings import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
 from tests.quorum_log import recorded
 from tests.unit.lone_member import key, voters
