@@ -176,8 +176,8 @@ class ConsumerHistory:
         """Names of consumers."""
         self._resets = Counter[str]()
         """That are asked for and not answered, by the name of the consumer."""
-        self._reset_to: dict[str, int] = {}
-        """The furthest offset of these: one that comes late may find the next consumer of its name."""
+        self._resets_to: dict[str, dict[int, int]] = {}
+        """Their offsets, by when they were asked: one that comes late may find the next consumer of its name."""
 
     def _next(self) -> int:
         self.events += 1
@@ -215,18 +215,22 @@ class ConsumerHistory:
     def reset_asked(self, name: str, offset: int | None) -> int:
         """A consumer of that name is to begin again at ``offset``; None: at its acknowledgement floor. Returns when."""
         self._resets[name] += 1
-        self._reset_to[name] = max(self._reset_to.get(name, 0), offset or 0)
         for key, it in self._consumers.items():
             if key.name == name:
                 it.skipped = max(it.skipped, offset or 0)
-        return self._next()
+        asked = self._next()
+        self._resets_to.setdefault(name, {})[asked] = offset or 0
+        return asked
+
+    def reset_is_over(self, name: str, asked: int) -> None:
+        """It has come, or will not."""
+        self._resets_to[name].pop(asked, None)
 
     def reset_done(self, consumer: ConsumerId, offset: int | None, asked: int) -> None:
         """A client was told so, of this one."""
         known = self._known(consumer)
         self._resets[consumer.name] -= 1
-        if not self._resets[consumer.name]:
-            del self._reset_to[consumer.name]
+        self.reset_is_over(consumer.name, asked)
         now = self._next()
         known.finished.clear()
         known.finished_through.clear()
@@ -556,5 +560,6 @@ class ConsumerHistory:
 
     def _known(self, consumer: ConsumerId) -> _Known:
         if consumer not in self._consumers:
-            self._consumers[consumer] = _Known(skipped=self._reset_to.get(consumer.name, 0))
+            late = self._resets_to.get(consumer.name, {}).values()
+            self._consumers[consumer] = _Known(skipped=max(late, default=0))
         return self._consumers[consumer]

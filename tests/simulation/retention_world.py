@@ -195,6 +195,7 @@ class RetentionStory(ConsumersStory):
         (meant,) = living
         offset = sequence - 1 if sequence else None
         asked = self.history.reset_asked(place[1], offset)
+        self.later(OVER_MS, partial(self.history.reset_is_over, place[1], asked))
         self.tell(f"{meant} is to be reset to {sequence}")
 
         def answered(found: Any) -> None:

@@ -49,3 +49,12 @@ def test_a_reset_that_is_answered_finds_no_later_consumer(history: ConsumerHisto
     assert "was never delivered" in missing(history, NEW)
     history.reset_asked("d", 10)
     assert "was never delivered" in missing(history, NEW)
+
+
+def test_a_reset_that_does_not_come_any_more_finds_no_later_consumer(
+    history: ConsumerHistory,
+) -> None:
+    asked = history.reset_asked("c", 10)
+    history.reset_is_over("c", asked)
+    history.created(NEW, Promises(stream_id=STREAM))
+    assert "was never delivered" in missing(history, NEW)
