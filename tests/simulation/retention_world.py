@@ -200,7 +200,9 @@ class RetentionStory(ConsumersStory):
 
         def answered(found: Any) -> None:
             self.tell(f"{meant} is reset: {found!r}")
-            if not isinstance(found, Exception):
+            if isinstance(found, Exception):
+                self.history.reset_refused(place[1], asked)
+            else:
                 self.history.reset_done(
                     self.consumer_of(place[1], ms_of(found["created"])), offset, asked
                 )

@@ -58,3 +58,11 @@ def test_a_reset_that_does_not_come_any_more_finds_no_later_consumer(
     history.reset_is_over("c", asked)
     history.created(NEW, Promises(stream_id=STREAM))
     assert "was never delivered" in missing(history, NEW)
+
+
+def test_a_reset_that_is_refused_has_found_no_later_consumer(history: ConsumerHistory) -> None:
+    asked = history.reset_asked("c", 10)
+    history.created(NEW, Promises(stream_id=STREAM))
+    assert missing(history, NEW) == ""
+    history.reset_refused("c", asked)
+    assert "was never delivered" in missing(history, NEW)
