@@ -134,6 +134,8 @@ class _Known:
     """From that offset on it delivers again what it had delivered before the reset."""
     skipped: int = 0
     """Below that offset a reset may have it deliver nothing."""
+    late: dict[int, int] = field(default_factory=dict)
+    """Offsets of resets that were under way when it was made, by when they were asked: they do the same."""
 
     @property
     def acks_all(self) -> bool:
@@ -176,6 +178,8 @@ class ConsumerHistory:
         """Names of consumers."""
         self._resets = Counter[str]()
         """That are asked for and not answered, by the name of the consumer."""
+        self._resets_to: dict[str, dict[int, int]] = {}
+        """Their offsets, by when they were asked: one that comes late may find the next consumer of its name."""
 
     def _next(self) -> int:
         self.events += 1
@@ -216,12 +220,26 @@ class ConsumerHistory:
         for key, it in self._consumers.items():
             if key.name == name:
                 it.skipped = max(it.skipped, offset or 0)
-        return self._next()
+        asked = self._next()
+        self._resets_to.setdefault(name, {})[asked] = offset or 0
+        return asked
+
+    def reset_is_over(self, name: str, asked: int) -> None:
+        """It has come, or will not."""
+        self._resets_to[name].pop(asked, None)
+
+    def reset_refused(self, name: str, asked: int) -> None:
+        """A client was told so; no consumer that was made since then has had it."""
+        self.reset_is_over(name, asked)
+        for key, it in self._consumers.items():
+            if key.name == name:
+                it.late.pop(asked, None)
 
     def reset_done(self, consumer: ConsumerId, offset: int | None, asked: int) -> None:
         """A client was told so, of this one."""
         known = self._known(consumer)
         self._resets[consumer.name] -= 1
+        self.reset_is_over(consumer.name, asked)
         now = self._next()
         known.finished.clear()
         known.finished_through.clear()
@@ -264,7 +282,7 @@ class ConsumerHistory:
         subject, number = self.stored[message]
         if promises.filter and not subject.startswith(promises.filter):
             return False
-        if message.offset < known.skipped:
+        if message.offset < max([known.skipped, *known.late.values()]):
             return False
         if number > known.first_after:
             return message.offset >= promises.start_offset
@@ -513,7 +531,7 @@ class ConsumerHistory:
                     if promises.start_is_known
                     else number > known.first_after
                 )
-                if meant and message.offset >= known.skipped:
+                if meant and message.offset >= max([known.skipped, *known.late.values()]):
                     self._check_delivered(key, known, message, promises, now_ms - slack_ms)
 
     def _check_lasts(self, key: ConsumerId, known: _Known, promises: Promises) -> None:
@@ -550,4 +568,7 @@ class ConsumerHistory:
             raise BrokenPromise(f"{key}: {message} is not delivered again since {emissions[-1]}")
 
     def _known(self, consumer: ConsumerId) -> _Known:
-        return self._consumers.setdefault(consumer, _Known())
+        if consumer not in self._consumers:
+            late = dict(self._resets_to.get(consumer.name, {}))
+            self._consumers[consumer] = _Known(late=late)
+        return self._consumers[consumer]

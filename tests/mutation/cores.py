@@ -92,8 +92,10 @@ CORES: Final = (
         ),
         (
             "unit/log",
+            "unit/partition/test_group_sync.py",
             "unit/partition/test_lost_files.py",
             "property/test_partition_log.py",
+            "property/test_shared_end.py",
             "property/test_log_damage.py",
             "simulation/test_partition.py",
         ),

@@ -195,11 +195,14 @@ class RetentionStory(ConsumersStory):
         (meant,) = living
         offset = sequence - 1 if sequence else None
         asked = self.history.reset_asked(place[1], offset)
+        self.later(OVER_MS, partial(self.history.reset_is_over, place[1], asked))
         self.tell(f"{meant} is to be reset to {sequence}")
 
         def answered(found: Any) -> None:
             self.tell(f"{meant} is reset: {found!r}")
-            if not isinstance(found, Exception):
+            if isinstance(found, Exception):
+                self.history.reset_refused(place[1], asked)
+            else:
                 self.history.reset_done(
                     self.consumer_of(place[1], ms_of(found["created"])), offset, asked
                 )

@@ -98,3 +98,24 @@ def test_the_text_is_a_checkpoint(epochs: LeaderEpochs) -> None:
 def test_a_damaged_text_is_refused_by_name(content: bytes) -> None:
     with pytest.raises(CorruptFile, match="epochs-of-x"):
         LeaderEpochs.decode(content, "epochs-of-x")
+
+
+@pytest.mark.parametrize(
+    ("read", "end", "shared"),
+    [
+        ([], 30, 30),
+        ([EpochStart(2, 0)], 8, 8),
+        ([EpochStart(2, 0)], 12, 10),  # what it read there of epoch 2 is lost
+        ([EpochStart(2, 0), EpochStart(3, 10)], 20, 20),
+        ([EpochStart(3, 10)], 40, 25),
+        ([EpochStart(7, 25)], 29, 29),
+        ([EpochStart(7, 25)], 40, 30),
+        ([EpochStart(3, 10), EpochStart(5, 20)], 24, 20),  # no record of epoch 5 is here
+        ([EpochStart(5, 27), EpochStart(6, 28)], 29, 27),
+        ([EpochStart(8, 50)], 60, 30),
+    ],
+)
+def test_how_much_of_what_was_read_is_here(
+    epochs: LeaderEpochs, read: list[EpochStart], end: int, shared: int
+) -> None:
+    assert epochs.shared_end(read, end, 30) == shared
