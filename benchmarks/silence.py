@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,7 @@ from benchmarks.gap import Prober
 from benchmarks.network import Network
 from tools.nodes.cluster import Cluster
 from tools.nodes.node_process import NodeProcess, Settings
-from tools.nodes.server_process import NatsServer, wait_until
+from tools.nodes.server_process import NatsServer
 
 STREAM: Final = "silence"
 PLACE: Final = (STREAM, 0)
@@ -87,18 +87,16 @@ class Silenced:
 
     def place(self, victim: str) -> int:
         """Have the partition led as it has to be, and return the node that is to fall silent."""
-        self.cluster.wait_settled([PLACE])
-        leader, controller = self.cluster.leader(PLACE), self.cluster.controller()
-        if (leader == controller) != (victim == "both"):
-            wanted = (
-                controller if victim == "both" else next(it for it in NODES if it != controller)
-            )
-            chosen = ("--leader", str(wanted), "--yes")
-            self.cluster.command("cluster", "elect-leader", STREAM, "0", *chosen)
-            wait_until(lambda: self.cluster.leader(PLACE) == wanted, "the leader moves")
+        while True:
             self.cluster.wait_settled([PLACE])
-            leader = wanted
-        return controller if victim == "controller" else leader
+            leader, controller = self.cluster.leader(PLACE), self.cluster.controller()
+            if (leader == controller) == (victim == "both"):
+                return controller if victim == "controller" else leader
+            others = (it for it in NODES if it != controller)
+            wanted = controller if victim == "both" else next(others)
+            chosen = ("--leader", str(wanted), "--yes")
+            with suppress(AssertionError):  # the controller may have changed: look again
+                self.cluster.command("cluster", "elect-leader", STREAM, "0", *chosen)
 
     def gap_s(self, victim: str, way: str) -> float:
         """From the blow to the next ack."""

@@ -121,14 +121,22 @@ async def test_a_silent_node_is_replaced_soon(tmp_path: Path, kind: str) -> None
             await client.close()
 
 
-@pytest.mark.parametrize("kind", ["leader", "follower", "controller"])
-async def test_a_node_whose_disk_does_not_return_is_replaced(tmp_path: Path, kind: str) -> None:
-    """Its process answers, and its syncs hang. Before, a leader led on, and a follower was waited for."""
-    shim = tmp_path / "hung_sync.so"
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For LD_PRELOAD: syncs do not return while a file exists."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")
+    shim = tmp_path_factory.mktemp("shim") / "hung_sync.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, SHIM, "-ldl"], check=True)
+    return shim
+
+
+@pytest.mark.parametrize("kind", ["leader", "follower", "controller"])
+async def test_a_node_whose_disk_does_not_return_is_replaced(
+    tmp_path: Path, shim: Path, kind: str
+) -> None:
+    """Its process answers, and its syncs hang. Before, a leader led on, and a follower was waited for."""
 
     def node(number: int, folder: Path) -> NodeProcess:
         environment = os.environ | {"LD_PRELOAD": str(shim), "HUNG": str(folder / "hung")}
