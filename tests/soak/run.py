@@ -27,6 +27,8 @@ NEAR_BEFORE_S: Final = 3.0
 NEAR_AFTER_S: Final = 15.0
 """So near to a fault an acknowledgement is no measure of how fast they are."""
 FAULTS: Final = ("pause", "kill", "restart", "elect", "transfer")
+READY_S: Final = 180.0
+"""A machine may have much else to do. A node that takes longer ends the soak."""
 DOWN_S: Final = (0.5, 5.0)
 PAUSE_S: Final = (0.5, 4.0)
 SETTINGS: Final[Settings] = {
@@ -127,8 +129,9 @@ class _Soak:
         while time.monotonic() < deadline:
             await asyncio.sleep(min(self._plan.sample_s, max(0.1, deadline - time.monotonic())))
             await asyncio.to_thread(self._sample)
-            if working.done():
-                working.result()
+            for task in (working, striking):
+                if task.done():
+                    task.result()
         self._ended.set()
         await striking
         nats.stop()
@@ -189,7 +192,7 @@ class _Soak:
         number = self._mortal()
         self._cluster.kill(number)
         self._wait(DOWN_S)
-        self._cluster.start(number)
+        self._start(number)
         return f"node {number} killed"
 
     def _restart(self) -> str:
@@ -198,7 +201,7 @@ class _Soak:
             self._cluster[number].stop()
         except subprocess.TimeoutExpired:
             self._cluster.kill(number)
-        self._cluster.start(number)
+        self._start(number)
         return f"node {number} restarted"
 
     def _elect(self) -> str:
@@ -219,9 +222,13 @@ class _Soak:
         with suppress(AssertionError):
             self._cluster.command(*arguments)
 
+    def _start(self, number: int) -> None:
+        self._cluster[number].spawn()
+        self._wait_ready()
+
     def _wait_ready(self) -> None:
         for node in self._cluster.nodes.values():
-            node.wait_ready()
+            node.wait_ready(READY_S)
 
     def _wait(self, bounds_s: Sequence[float]) -> None:
         threading.Event().wait(self._random.uniform(*bounds_s))

@@ -30,7 +30,9 @@ PIECE_BYTES: Final = 1 << 20
 
 _LONG: Final = 2**32 - 1
 """A checksum of ten digits, and more records than there can be."""
-_SPACES_MAX: Final = 64
+_WHITE: Final = b" \t"
+_WHITE_BYTES: Final = 8
+"""Each of these 256 ends gives another checksum, and three of four checksums have ten digits."""
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _VERSION = 1
 
@@ -58,30 +60,33 @@ def encode_snapshot(image: MetadataImage) -> bytes:
 
 
 def write_snapshot(file: DiskFile, image: MetadataImage) -> None:
-    """The same as ``encode_snapshot`` gives, but for spaces in the second line, into an empty file.
+    """The same as ``encode_snapshot`` gives, but for white space at the ends of two lines, into an empty file.
     Not synced. Raises OSError.
 
     The records come first, for their checksum is known last. Room is left for the two lines before
-    them: a first line as long as most checksums make it, and a second one filled up with spaces. A
-    checksum that is shorter is tried again with these spaces elsewhere.
+    them: a first line as long as most checksums make it, and a second one filled up with spaces. If the
+    checksum is shorter, the white space before the last line's end becomes another one.
     """
-    start = len(_first_line(_LONG)) + len(_head(image, _LONG)) + _SPACES_MAX + 1
-    count, position, piece = 0, start, bytearray()
+    start, head_size = len(_first_line(_LONG)), len(_head(image, _LONG))
+    count, position, piece = 0, start + head_size, bytearray()
     for record in image.records():
-        piece += encode_record(record)
         piece += b"\n"
+        piece += encode_record(record)
         count += 1
         if len(piece) >= PIECE_BYTES:
             write_all(file, piece, position)
             position += len(piece)
             piece.clear()
     write_all(file, piece, position)
-    head = _head(image, count)
-    for spaces in range(_SPACES_MAX):
-        second = (b" " * spaces + head).ljust(start - len(_first_line(_LONG)) - 1) + b"\n"
-        first = _first_line(_checksum(file, start, crc32c(second)))
-        if len(first) + len(second) == start:
-            write_all(file, first + second, 0)
+    position += len(piece)
+    head = _head(image, count).ljust(head_size)
+    before = _checksum(file, start + head_size, crc32c(head))
+    for number in range(1 << _WHITE_BYTES):
+        white = bytes(_WHITE[number >> at & 1] for at in range(_WHITE_BYTES)) + b"\n"
+        first = _first_line(crc32c(white, before))
+        if len(first) == start:
+            write_all(file, white, position)
+            write_all(file, first + head, 0)
             return
     raise BrokenInvariant("no checksum has ten digits")
 
