@@ -105,9 +105,9 @@ async def publish_until_acknowledged(client: Client, lane: Lane, *, within_s: fl
 
 @pytest.mark.parametrize("kind", ["leader", "controller"])
 async def test_a_silent_node_is_replaced_soon(tmp_path: Path, kind: str) -> None:
-    """With the default settings, before followers report it. ``benchmarks.silence`` measures how soon."""
+    """With heartbeats each 30 ms, before followers report it. ``benchmarks.silence`` measures how soon."""
     lane = Lane("silence")
-    with Cluster(tmp_path) as cluster:
+    with Cluster(tmp_path, settings=silence.SETTINGS) as cluster:
         client = await connect(cluster)
         await create_streams(client, [lane])
         await asyncio.to_thread(cluster.wait_settled, [lane])
