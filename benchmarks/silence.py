@@ -47,7 +47,7 @@ BATCH: Final = 500
 BATCH_S: Final = 1.0
 """What is not acknowledged by then is not waited for: it was refused, or no node listened."""
 SETTINGS: Final[Settings] = {
-    "cluster": {"heartbeat_interval_ms": 30, "leader_rebalance_ms": 0},
+    "cluster": {"heartbeat_interval_ms": 30, "pause_tolerance_ms": 300, "leader_rebalance_ms": 0},
     "logging": {"format": "json"},
 }
 """As the documentation has it for half a second. Leaders stay where they are: each election tells of a fault."""

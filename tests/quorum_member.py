@@ -28,6 +28,7 @@ from streamlog.raft.settings import RaftSettings
 HOST = "127.0.0.1"
 SETTINGS = ClusterSection(
     heartbeat_interval_ms=50,
+    pause_tolerance_ms=150,
     leader_lease_ms=1_200,
     session_timeout_ms=1_500,
     election_timeout_ms=600,

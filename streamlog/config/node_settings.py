@@ -561,11 +561,12 @@ class ClusterSection(Section):
     """``id@host:port`` of each voter of the metadata quorum, the same on every node. Empty: this
     node runs alone."""
     heartbeat_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
-    """Interval of heartbeats from a node to the controller, and from the controller to voters. With 30
-    a silent node is replaced within half a second; that costs each node about 5 % of a core."""
-    pause_tolerance_ms: Annotated[int | None, Field(ge=0, le=DAY_MS), example(300)] = None
+    """Interval of heartbeats from a node to the controller, and from the controller to voters. With 30,
+    and `pause_tolerance_ms` 300, a silent node is replaced within half a second; that costs each node
+    about 5 % of a core."""
+    pause_tolerance_ms: Annotated[int | None, Field(ge=0, le=DAY_MS), example(1_000)] = None
     """A node may stand still for this long and no other takes its place. A silent node is replaced
-    five heartbeat intervals later, or more where heartbeats come irregularly. Default: a tenth of
+    five heartbeat intervals later, or more where heartbeats come irregularly. Default: a third of
     `session_timeout_ms`."""
     session_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 3_000
     """The controller fences a node without heartbeats for this long at the latest, and other nodes
@@ -573,7 +574,7 @@ class ClusterSection(Section):
     leader_lease_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_400
     """A node that does not reach the controller for this long stops acknowledging. Never longer
     than 85 % of the shortest time after which a silent node is replaced."""
-    election_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 1_000
+    election_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 1_500
     """A voter starts an election after this period without a message from the controller at the
     latest."""
     request_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 2_000
@@ -588,7 +589,7 @@ class ClusterSection(Section):
     def pause_ms(self) -> int:
         """``pause_tolerance_ms`` as it counts."""
         if self.pause_tolerance_ms is None:
-            return self.session_timeout_ms // 10
+            return self.session_timeout_ms // 3
         return self.pause_tolerance_ms
 
     def contradictions(self) -> Iterator[str]:

@@ -263,7 +263,9 @@ class RaftDriver:
         self._changed = changed
         self._loop_clock = loop_clock
         self._claim: VoteRequest | None = None
-        """Of the node that was the last to stand for election."""
+        """Of the node that was the last to stand for election, while the store does not return."""
+        self._is_blocked = False
+        """The store has not returned yet."""
         self._blocked_ms = 0
         """For so long the store has kept the steps from going on."""
         self._told_lost_ms = 0
@@ -350,7 +352,7 @@ class RaftDriver:
         """
         if self._closing or self.failure is not None:
             raise NoController("this node takes no part in the quorum")
-        if isinstance(request, VoteRequest) and not request.pre_vote:
+        if self._is_blocked and isinstance(request, VoteRequest) and not request.pre_vote:
             self._claim = request
         self._check_room()
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -416,10 +418,13 @@ class RaftDriver:
                     match step:
                         case Blocking(call):
                             began_ms = self._loop_clock.now_ms()
+                            self._is_blocked = True
                             try:
                                 await self._in_worker(call)
                             except StreamlogError as error:
                                 raised = error
+                            finally:
+                                self._is_blocked, self._claim = False, None
                             took_ms = self._loop_clock.now_ms() - began_ms
                             self._blocked_ms += max(0, took_ms - STEP_MS_MAX)
                         case Outcome():

@@ -22,6 +22,7 @@ def cluster_section(voters: int) -> ClusterSection:
             f"{number}@{host_name(NodeId(number))}:{PORT}" for number in range(1, voters + 1)
         ),
         heartbeat_interval_ms=200,
+        pause_tolerance_ms=120,
         session_timeout_ms=1_200,
         leader_lease_ms=900,
         election_timeout_ms=400,

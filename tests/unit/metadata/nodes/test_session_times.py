@@ -9,9 +9,17 @@ DRIFT_MAX = 0.03
 """Of a clock; two of them may be wrong in opposite directions."""
 
 
-def test_by_default_a_silent_node_is_replaced_within_half_a_second() -> None:
+HASTY = ClusterSection(heartbeat_interval_ms=30, pause_tolerance_ms=300)
+
+
+def test_by_default_a_silent_node_has_its_whole_session() -> None:
     times = SessionTimes.of(ClusterSection())
-    assert times.pause_ms == 300
+    assert times.session_ms_min == times.session_ms_max == 3_000
+    assert times.lease_ms == 2_400
+
+
+def test_a_silent_node_is_replaced_within_half_a_second_where_that_is_asked_for() -> None:
+    times = SessionTimes.of(HASTY)
     assert times.session_ms_min == 420
     assert times.detector().timeout_ms == times.session_ms_min
 
@@ -20,7 +28,7 @@ def test_by_default_a_silent_node_is_replaced_within_half_a_second() -> None:
     "settings",
     [
         ClusterSection(),
-        ClusterSection(heartbeat_interval_ms=500),
+        HASTY,
         ClusterSection(pause_tolerance_ms=0),
         ClusterSection(pause_tolerance_ms=20_000),
         ClusterSection(heartbeat_interval_ms=200, leader_lease_ms=1_200, session_timeout_ms=1_500),
