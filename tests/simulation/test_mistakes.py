@@ -235,7 +235,7 @@ CASES: list[tuple[Plant, MakeTimed, range, str]] = [
     (answer_before_saving_the_epoch, QuorumWorld, range(30, 200), VOTES_TWICE),
     (keep_what_was_not_written_among_what_waits, QuorumWorld, range(25, 85), NOT_IN_THE_LOG),
     (found_a_quorum_by_a_majority, QuorumWorld, range(109, 169), OVERWRITTEN),
-    (count_votes_of_any_folder, QuorumWorld, range(41, 101), OVERWRITTEN),
+    (count_votes_of_any_folder, QuorumWorld, range(276, 336), OVERWRITTEN),
     (change_two_voters_at_once, VotersChangeAtOnce, range(7, 200), OVERWRITTEN),
     (judge_by_the_committed_voters, VotersChangeAtOnce, range(19, 200), OVERWRITTEN),
     (replace_a_folder_in_one_step, FoldersReturn, range(100), OVERWRITTEN),
