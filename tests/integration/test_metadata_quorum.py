@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import threading
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -48,7 +49,7 @@ from streamlog.metadata.quorum import raft_driver as quorum_module
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
-from streamlog.raft.messages import BeginEpochRequest
+from streamlog.raft.messages import BeginEpochRequest, VoteRequest
 from streamlog.raft.voters import ReplicaKey
 from tests.changed_streams import delete_stream, update_stream
 from tests.quorum_member import HOST, SETTINGS, Member, until
@@ -298,6 +299,25 @@ async def test_another_controller_goes_on_at_once_and_forgets_nothing(start: Sta
         await until(lambda: all_live(members, 3))
     await agree(members)
     assert set(made) == set(members[0].service.image.streams)
+
+
+async def test_a_candidate_that_has_died_is_no_controller(start: Start) -> None:
+    one, two, three = await start(3)
+    for member in (two, three):
+        await member.kill()
+    await until(lambda: one.service.controller_id is None)
+    driver = one.service._quorum
+    asked = VoteRequest(
+        epoch=driver.replica.raft.epoch + 1,
+        candidate=ReplicaKey(TWO, uuid.uuid4()),
+        last_epoch=0,
+        end_offset=0,
+        pre_vote=False,
+        voters_id=uuid.uuid4(),
+    )
+    answer = await driver.raft_request(asked)
+    assert not answer.granted  # type: ignore[union-attr]
+    assert one.service.controller_id is None
 
 
 async def test_without_a_majority_nothing_is_decided_and_the_lease_ends(start: Start) -> None:
