@@ -13,6 +13,7 @@ from typing import Final
 from benchmarks import machine
 from benchmarks.case import Case, Measurement, Metric, Target, Variant
 from benchmarks.cases import (
+    ALWAYS,
     COUNTS,
     DELIVER_SUBJECT,
     LATENCY_COUNT,
@@ -158,6 +159,7 @@ def latency(rate: int) -> Case[Sides]:
         ),
         Variant(FDATASYNC, synced),
         Variant(LEAST, synced_at_least(rate, count)),
+        Variant(ALWAYS, run(lambda sides: sides.jetstream_always, None)),
         Variant(
             "streamlog's port, sync=commit",
             run(_port, "commit"),

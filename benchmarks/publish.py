@@ -37,10 +37,11 @@ class Measured(NamedTuple):
 
 
 def read(files: Sequence[Path], cases: Sequence[Case[Any]]) -> list[Measured]:
-    """In the order of ``cases``."""
+    """In the order of ``cases``. A file of another program's figures, which has none, adds nothing."""
     newest = {
         figures.case.name: Measured(figures, json.loads(path.read_text())["machine"])
         for path in files
+        if "cases" in json.loads(path.read_text())
         for figures in report.read_json(path, cases)
     }
     return [newest[case.name] for case in cases if case.name in newest]
