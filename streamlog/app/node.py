@@ -746,7 +746,13 @@ class Node:
         """Only with metadata that is up to date: a folder that it does not know is moved away."""
 
         async def begin(image: MetadataImage) -> None:
-            await self._registry.open(image, self._metadata.recently_deleted)
+            log_id = None if image.log is None else image.log.log_id
+            await self._registry.open(
+                image,
+                self._metadata.recently_deleted,
+                is_log_known=log_id is not None and log_id == self._data_dir.metadata_log,
+            )
+            await asyncio.to_thread(self._data_dir.follows, log_id)
             self._registry.apply(MetadataImage(image.cluster_id), image)
 
         await self._metadata.attach(self._registry.apply, begin, self._registry.settled)

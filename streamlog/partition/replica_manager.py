@@ -426,9 +426,15 @@ class ReplicaManager:
         return [folder for folder in folders if folder.exists()]
 
     async def open(
-        self, image: MetadataImage, recently_deleted: frozenset[UUID] = frozenset()
+        self,
+        image: MetadataImage,
+        recently_deleted: frozenset[UUID] = frozenset(),
+        *,
+        is_log_known: bool = False,
     ) -> None:
-        """Put the folders in order, open what ``image`` has. Raises CorruptData, StorageFailed.
+        """Put the folders in order, open what ``image`` has; see ``sweep`` for ``is_log_known``.
+
+        Raises CorruptData, StorageFailed.
 
         Nothing is led yet: a node that starts leads in new epochs, of which ``apply`` hears when it
         has registered.
@@ -450,6 +456,7 @@ class ReplicaManager:
                     recently_deleted,
                     self._node_id,
                     self._checkpoints.written(),
+                    is_log_known=is_log_known,
                 )
             )
             leftovers = await self._in_worker(self._folders.leftovers)

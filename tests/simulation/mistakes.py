@@ -44,6 +44,7 @@ from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImag
 from streamlog.metadata.nodes.session_times import SessionTimes
 from streamlog.metadata.nodes.stream_deletions import StreamDeletions
 from streamlog.metadata.quorum import store
+from streamlog.metadata.quorum.metadata_replica import MetadataReplica, Outcome
 from streamlog.metadata.quorum.quorum_state_file import StoredVote, read_vote
 from streamlog.metadata.service import Applier
 from streamlog.model import NO_EPOCH, NO_INCARNATION, LogId, NodeId, TopicPartition
@@ -243,6 +244,22 @@ def forget_deletions_with_the_controller(patch: pytest.MonkeyPatch) -> None:
 
     inner = StreamDeletions.started
     patch.setattr(StreamDeletions, "started", started)
+
+
+def forget_what_was_made_and_deleted_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A node that hears of a creation and a deletion together, after a restart, does not take the
+    folders that it has of the stream for those of a deleted one.
+    """
+    commit = MetadataReplica._commit
+
+    def forgetting(self: MetadataReplica, high_watermark: int) -> list[Outcome]:
+        known = frozenset(self.deleted)
+        before = {it.stream_id for it in self.image.streams.values()}
+        outcomes = commit(self, high_watermark)
+        self.deleted &= known | before
+        return outcomes
+
+    patch.setattr(MetadataReplica, "_commit", forgetting)
 
 
 def ignore_incarnations(patch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,11 @@ class DataDir:
         """After ``begin_run``; see ``Run``."""
         return self._runs.stamps
 
+    @property
+    def metadata_log(self) -> UUID | None:
+        """Of the run before, or as noted since; see ``NodeRun``. After ``begin_run``."""
+        return self._runs.metadata_log
+
     def stamp(self) -> bool:
         """Add a stamp. False where it cannot be noted: it must not be told then."""
         try:
@@ -159,6 +164,13 @@ class DataDir:
         """If that cannot be noted, the next run takes its logs for torn once more."""
         try:
             self._runs.recovered()
+        except OSError as error:
+            logger.warning(RUN_NOT_NOTED, extra={"error": error.strerror})
+
+    def follows(self, metadata_log: UUID | None) -> None:
+        """If that cannot be noted, the next run trusts the same metadata no more than a strange one."""
+        try:
+            self._runs.follows(metadata_log)
         except OSError as error:
             logger.warning(RUN_NOT_NOTED, extra={"error": error.strerror})
 

@@ -34,6 +34,8 @@ class NodeRun(BaseModel):
     controller knows. The last ``STAMPS_MAX`` are kept, not one, because it is not known which of
     them the controller has, nor, where a quorum was forced, whether it has lost some.
     """
+    metadata_log: UUID | None = None
+    """The metadata log by which the partitions here were opened last; None if none was noted."""
 
 
 def this_boot() -> str:
@@ -70,6 +72,8 @@ class NodeRuns:
         self._torn = False
         self.stamps: tuple[UUID, ...] = ()
         """Of the folder; see ``NodeRun``."""
+        self.metadata_log: UUID | None = None
+        """See ``NodeRun``."""
         self._ended = False
         self._noting = Lock()
         """A thread may be writing a stamp when the run ends."""
@@ -88,6 +92,7 @@ class NodeRuns:
         if last is not None:
             self._tail_lost = self._may_lack_its_tail(last)
             self.stamps = last.stamps
+            self.metadata_log = last.metadata_log
         self.stamp(stamp)
         return self._tail_lost
 
@@ -127,6 +132,13 @@ class NodeRuns:
                 self._torn = False
                 self._note()
 
+    def follows(self, metadata_log: UUID | None) -> None:
+        """The partitions here are open, as this metadata log says."""
+        with self._noting:
+            if metadata_log != self.metadata_log:
+                self.metadata_log = metadata_log
+                self._note()
+
     def end(self) -> None:
         """All is synced and closed."""
         with self._noting:
@@ -140,5 +152,6 @@ class NodeRuns:
             tail_lost=self._tail_lost,
             torn=self._torn,
             stamps=self.stamps,
+            metadata_log=self.metadata_log,
         )
         write_run(self._disk, self._directory, run)

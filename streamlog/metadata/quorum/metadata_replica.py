@@ -43,7 +43,7 @@ from streamlog.metadata.image.feature_level import (
     check_tierable,
     check_writable,
 )
-from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.quorum.quorum_state_file import StoredVote
 from streamlog.metadata.quorum.store import SNAPSHOT_DAMAGED, MetadataStore, StoredBatch, first_vote
@@ -367,6 +367,10 @@ class MetadataReplica:
             yield from self._run([raft.SnapshotFailed()], now_ms)
             return
         (image,) = installed
+        if image.log == self.image.log:  # in another log it may be missing without a deletion
+            self.deleted |= _gone(self.image, self.image.streams, image)
+            for known in self._uncommitted:
+                self.deleted |= _gone(known, known.touched, image)
         self.image = replace(image, parent_offset=-1)
         self._uncommitted.clear()
         self._voters = [(CONFIGURED, self.configured)]
@@ -468,14 +472,12 @@ class MetadataReplica:
         """
         old, touched = self.image, set[str]()
         while self._uncommitted and self._uncommitted[0].offset <= high_watermark:
-            self.image = self._uncommitted.popleft()
+            before, self.image = self.image, self._uncommitted.popleft()
+            # One by one: a stream that was created and deleted since ``old`` is in neither end, and
+            # an earlier run of this node may have made its folders.
+            self.deleted |= _gone(before, self.image.touched, self.image)
             touched |= self.image.touched
         if self.image is not old:
-            self.deleted |= {
-                it.stream_id
-                for name in touched
-                if (it := old.streams.get(name)) and _is_gone(it, self.image)
-            }
             self.image = replace(self.image, parent_offset=old.offset, touched=frozenset(touched))
         while len(self._voters) > 1 and self._voters[1][0] < high_watermark:
             self._voters.pop(0)
@@ -496,6 +498,11 @@ class MetadataReplica:
             store.save_vote(first_vote(known, last_epoch=store.last_epoch))
 
 
-def _is_gone(stream: StreamImage, image: MetadataImage) -> bool:
-    now = image.streams.get(stream.name)
-    return now is None or now.stream_id != stream.stream_id
+def _gone(old: MetadataImage, names: Iterable[str], new: MetadataImage) -> set[UUID]:
+    """Which streams of these names were in ``old`` and are not in ``new``."""
+    was = ((name, it) for name in names if (it := old.streams.get(name)) is not None)
+    return {
+        it.stream_id
+        for name, it in was
+        if (now := new.streams.get(name)) is None or now.stream_id != it.stream_id
+    }

@@ -252,12 +252,16 @@ def sweep(
     deleted: frozenset[UUID],
     node_id: NodeId,
     known: Collection[LogId] = (),
+    *,
+    is_log_known: bool = False,
 ) -> None:
     """Move away every folder that is not a partition's of ``image``. Raises CorruptData, OSError.
 
     Those of streams in ``deleted``, and of partitions that were moved to other nodes, are
     discarded, also if they were moved back since. Others are kept as orphans, for it may be the
-    metadata that is short. If it knows nothing at all while there are logs, nothing is touched.
+    metadata that is short. If it knows nothing at all while there are logs, nothing is touched,
+    unless ``is_log_known``: ``image`` is of the metadata log by which these folders were opened last,
+    and up to date. Its last stream has been deleted then, in a part of it that a snapshot replaced.
 
     ``known``: the logs that were here when the node ran last. By these a folder that has lost its
     mark is told from that of a deleted stream of the same name.
@@ -289,7 +293,7 @@ def sweep(
             continue
         strange.append((tp, path, owner))
     orphans = [(tp, path, owner) for tp, path, owner in strange if owner not in deleted]
-    if orphans and not image.streams:
+    if orphans and not image.streams and not is_log_known:
         raise CorruptData(
             f"{folders.streams} holds {len(orphans)} partitions and the metadata knows no stream;"
             " restore the folder metadata, or move the folder streams away"

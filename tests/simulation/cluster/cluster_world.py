@@ -44,6 +44,8 @@ class ClusterWorld:
     """How many there are."""
     TROUBLE_S: tuple[int, ...] = (3, 3, 3, 6, 12)
     """Many short stories find more than a few long ones."""
+    LOSES_FILES = False
+    """So that a node may find folders of which it cannot know what became of their streams."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -108,6 +110,7 @@ class ClusterWorld:
                 self._look()
             for host in self.hosts.values():
                 host.disk.observed = True
+            self._check_folders()
             self.observer.compare(self.nodes())
             self.publishers.check()
 
@@ -277,6 +280,13 @@ class ClusterWorld:
             and self.publishers.done
             and self.observer.all_even(nodes)
         )
+
+    def _check_folders(self) -> None:
+        """Where no file was lost, the metadata tells of each folder what became of it."""
+        for host in self.hosts.values():
+            orphans = host.disk.files_below("/data/orphans")
+            if orphans and not self.LOSES_FILES:
+                raise Violation(f"node {host.node_id} does not know {orphans}")
 
     def _all_in_sync(self, image: MetadataImage) -> bool:
         return all(

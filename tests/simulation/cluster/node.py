@@ -405,7 +405,13 @@ class ClusterNode:
         )
 
     async def _open_partitions(self, image: MetadataImage) -> None:
-        await self.registry.open(image, self.metadata.recently_deleted)
+        log_id = None if image.log is None else image.log.log_id
+        await self.registry.open(
+            image,
+            self.metadata.recently_deleted,
+            is_log_known=log_id is not None and log_id == self._runs.metadata_log,
+        )
+        self._runs.follows(log_id)
         self.registry.apply(MetadataImage(image.cluster_id), image)
         if not self.registry.unopened:
             self._runs.recovered()

@@ -231,6 +231,19 @@ async def test_metadata_that_knows_nothing_touches_nothing(world: World) -> None
     await registry.close()
 
 
+async def test_where_the_last_stream_was_deleted_its_folder_is_put_aside(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world.node():
+        await world.create("s")
+    registry = world.registry()
+    with caplog.at_level(logging.ERROR):
+        await registry.open(MetadataImage("c"), is_log_known=True)
+    assert "unknown stream" in caplog.text
+    assert len(list((world.data_dir / "orphans").iterdir())) == 1
+    await registry.close()
+
+
 async def test_a_lost_folder_is_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
     async with world.node() as registry:
         await world.create("s")

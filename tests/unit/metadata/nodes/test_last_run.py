@@ -177,3 +177,18 @@ def test_a_damaged_note_counts_as_an_unclean_end(tmp_path: Path) -> None:
 
 def test_the_boot_id_is_the_system_s() -> None:
     assert last_run.this_boot() == last_run.this_boot()
+
+
+def test_the_metadata_log_is_known_to_the_next_run(tmp_path: Path) -> None:
+    log_id = uuid4()
+    with DataDir.open(tmp_path, NodeId(1)) as folder:
+        folder.begin_run(uuid4())
+        assert folder.metadata_log is None
+        folder.follows(log_id)
+    with DataDir.open(tmp_path, NodeId(1)) as folder:  # after a kill
+        folder.begin_run(uuid4())
+        assert folder.metadata_log == log_id
+        folder.end_run()
+    with DataDir.open(tmp_path, NodeId(1)) as folder:
+        folder.begin_run(uuid4())
+        assert folder.metadata_log == log_id

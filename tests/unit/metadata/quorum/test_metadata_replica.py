@@ -18,7 +18,13 @@ from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import Granted
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.metadata.image.records import MetadataRecord, StreamCreated
+from streamlog.metadata.image.records import (
+    MetadataLogBegun,
+    MetadataRecord,
+    StreamCreated,
+    StreamDeleted,
+)
+from streamlog.metadata.image.snapshot import encode_snapshot
 from streamlog.metadata.quorum.metadata_replica import (
     RECORDS_PER_BATCH,
     Blocking,
@@ -32,7 +38,7 @@ from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.stream.stream_config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
-from streamlog.raft.messages import RaftFetchRequest, VoteAnswer, VoteRequest
+from streamlog.raft.messages import RaftFetchRequest, SnapshotId, VoteAnswer, VoteRequest
 from streamlog.raft.settings import RaftSettings
 from streamlog.raft.voters import ReplicaKey
 
@@ -70,6 +76,10 @@ class World:
             return Proposal(lambda image: Decision(records), asker)
 
         asked = [proposal(*it) for it in proposals]
+        self.run(self.replica.decide(asked, lambda: self.now_ms, lambda: WALL_MS))
+
+    def write(self, *records: MetadataRecord) -> None:
+        asked = [Proposal(lambda image: Decision(records), "a")]
         self.run(self.replica.decide(asked, lambda: self.now_ms, lambda: WALL_MS))
 
     def tick(self) -> None:
@@ -125,6 +135,14 @@ def fail_append(store: MetadataStore, patch: pytest.MonkeyPatch, *, after: int) 
 def created(number: int) -> MetadataRecord:
     config = StreamConfig.of(name=f"s{number}")
     return StreamCreated(stream_id=UUID(int=number + 1), config=config, created_ms=0)
+
+
+def deleted(number: int) -> MetadataRecord:
+    return StreamDeleted(name=f"s{number}", stream_id=UUID(int=number + 1))
+
+
+def begun(log: int) -> MetadataRecord:
+    return MetadataLogBegun(log_id=UUID(int=log), begun_ms=0, first_producer_id=0)
 
 
 @pytest.fixture
@@ -253,3 +271,46 @@ def test_what_waits_at_the_end_is_given_up(leader: World) -> None:
     assert leader.outcomes == [("a", NoController)]
     leader.fetched(leader.store.end_offset)
     assert leader.outcomes == [("a", NoController)]
+
+
+# What an earlier run of the node may have left folders of
+
+
+def test_a_stream_that_was_created_and_deleted_before_the_start_is_known_as_deleted(
+    tmp_path: Path, alone: World
+) -> None:
+    alone.write(created(0), created(1))
+    alone.write(deleted(0))
+    alone.store.close()
+    restarted = World(tmp_path, "1@localhost:9092")
+    assert set(restarted.replica.newest.streams) == {"s1"}
+    while not restarted.replica.raft.is_active:
+        restarted.tick()
+    assert restarted.replica.deleted == {UUID(int=1)}
+    restarted.store.close()
+
+
+def test_what_a_snapshot_of_the_leader_lacks_was_deleted(leader: World) -> None:
+    leader.write(begun(1), created(0), created(1))
+    leader.fetched(leader.store.end_offset)
+    leader.write(created(2))  # another controller may have committed it
+    install(leader, begun(1), created(1))
+    assert leader.replica.deleted == {UUID(int=1), UUID(int=3)}
+
+
+def test_what_another_metadata_log_lacks_may_be_all_there_is(leader: World) -> None:
+    """A quorum that was forced has lost the end of the log before."""
+    leader.write(begun(1), created(0))
+    leader.fetched(leader.store.end_offset)
+    install(leader, begun(2))
+    assert leader.replica.deleted == set()
+
+
+def install(world: World, *records: MetadataRecord) -> None:
+    """The snapshot of a controller that has gone on."""
+    offset, epoch = world.store.end_offset + 10, world.replica.raft.epoch
+    empty = MetadataImage("c", voters=world.replica.voters)
+    image = empty.apply_all(records, offset=offset, epoch=epoch)
+    snapshot = SnapshotId(image.offset, epoch)
+    world.run(world.replica.install(snapshot, encode_snapshot(image), world.now_ms))
+    assert world.replica.image.offset == image.offset
