@@ -16,6 +16,7 @@ from streamlog.partition.producer_state_manager import (
     VerifiedTransaction,
 )
 from streamlog.partition.state import Acknowledgement, PartitionStatistics
+from streamlog.record.batch import BatchHeader
 from streamlog.record.produced import ProducedBatch, stamp
 from streamlog.record.transaction_marker import TransactionMarker, marker_batch
 from tests.partition_statistics import partition_statistics
@@ -160,6 +161,10 @@ class FakePartition:
         if self.commits:
             self.commit_produced()
         return ProducerAppend(base_offset)
+
+    def verify_transaction(self, header: BatchHeader) -> VerifiedTransaction | None:
+        """No transaction is open here, so that the coordinator is asked each time."""
+        return VerifiedTransaction(header.producer_id, header.producer_epoch, header.base_sequence)
 
     async def end_transaction(self, marker: TransactionMarker) -> None:
         if self.producing_fails is not None:
