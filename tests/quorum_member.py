@@ -66,6 +66,7 @@ class Member:
         self._voters = configured_voters(voters)
         self._cluster_id = cluster_id
         self._settings = settings
+        self.raft_settings = RaftSettings(election_timeout_ms=settings.election_timeout_ms)
 
     async def start(self) -> None:
         """It takes part in the quorum when this returns; see ``register``."""
@@ -77,7 +78,7 @@ class Member:
             node_id=self.node_id,
             configured=self._voters,
             voters_id=fingerprint(self._cluster_id, self._voters),
-            settings=RaftSettings(election_timeout_ms=self._settings.election_timeout_ms),
+            settings=self.raft_settings,
             random=random.random,
         )
         self.incarnation = uuid.uuid4()

@@ -204,6 +204,10 @@ class ActiveController:
             case Heartbeat():
                 granted = await self._heartbeat(command)
             case DescribeCluster():
+                if not self._quorum.replica.raft.is_confirmed(clock_ms()):
+                    raise NoController(
+                        f"node {self._node_id} may not be the controller any more: it is out of touch with a majority"
+                    )
                 granted = Granted(0, self.description(self._quorum.newest))
             case SpendNonce():
                 granted = Granted(0, {"refusal": self._spend(command)})

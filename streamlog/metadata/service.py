@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, TypeGuard
 from uuid import UUID
 
+from streamlog.clock import clock_ms
 from streamlog.condition import NO_ACTION, Condition
 from streamlog.config import ClusterSection
 from streamlog.errors import (
@@ -354,11 +355,12 @@ class MetadataService:
 
     @property
     def is_current(self) -> bool:
-        """The image has all that was decided by now: this node is the controller, and has applied
-        all that is committed. Another node has to ask it.
+        """The image has all that was decided by now: this node is the controller, no other can have
+        been elected, and it has applied all that is committed. Another node has to ask it.
         """
-        committed = self._quorum.replica.raft.high_watermark
-        return self._quorum.is_active and self._applier.image.offset >= committed
+        raft = self._quorum.replica.raft
+        is_applied = self._applier.image.offset >= raft.high_watermark
+        return self._quorum.is_active and is_applied and raft.is_confirmed(clock_ms())
 
     # To have it changed
 

@@ -165,6 +165,13 @@ class RaftNode:
             return None
         return now_ms - self._leader_state.replicas.confirmed_ms(self.voters, now_ms)
 
+    def is_confirmed(self, now_ms: int) -> bool:
+        """This node leads, and no other can lead by now: a majority followed it so short a time ago
+        that a voter which heard nothing since has not given it up (the lease of thesis 6.4.1).
+        """
+        unconfirmed_ms = self.unconfirmed_ms(now_ms)
+        return unconfirmed_ms is not None and unconfirmed_ms < self._settings.timeout_ms_min
+
     def change_voters_refusal(self, *, voters_offset: int = -1) -> str | None:
         """Why the voters cannot be changed now, by one: two changes at a time, or one before
         anything of the epoch is committed, could make two majorities without a common voter

@@ -652,6 +652,22 @@ async def test_a_controller_that_is_cut_off_lends_nothing_of_later(start: Start)
             await asyncio.sleep(0.01)
 
 
+async def test_a_controller_that_is_cut_off_does_not_tell_what_is_decided(start: Start) -> None:
+    """Another one may decide already; a reader that learns of it elsewhere asks here in vain."""
+    members = await start(3)
+    leading = await controller(members)
+    for member in others(members, leading):
+        await member.kill()
+    cut_ms, given_up_ms = clock_ms(), leading.raft_settings.timeout_ms_min
+    with pytest.raises(NoController):
+        while True:
+            asked_ms = clock_ms()
+            assert not leading.service.is_current or asked_ms - cut_ms < given_up_ms
+            await leading.service.take(DescribeCluster(), forwarded=True)
+            assert asked_ms - cut_ms < given_up_ms
+            await asyncio.sleep(0.01)
+
+
 async def test_a_create_that_is_repeated_waits_for_the_leaders_as_well(start: Start) -> None:
     members = await start(3)
     asked, leader = others(members, await controller(members))

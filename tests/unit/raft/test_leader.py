@@ -329,13 +329,18 @@ def test_a_leader_knows_for_how_long_nobody_has_confirmed_it() -> None:
     member.fetched_by(2)
     member.fetched_by(2, wait_ms=500, after_ms=100)
     assert member.raft.unconfirmed_ms(member.now_ms) == 100, "since the answer to the first fetch"
+    assert member.raft.is_confirmed(member.now_ms)
     member.tick(500)
     assert member.raft.unconfirmed_ms(member.now_ms) == 600
     member.fetched_by(2, after_ms=10)
     assert member.raft.unconfirmed_ms(member.now_ms) == 10
     assert member.raft.unconfirmed_ms(member.now_ms + 30_000) == 30_010, "it stood still"
+    given_up_ms = member.settings.timeout_ms_min - 10
+    assert member.raft.is_confirmed(member.now_ms + given_up_ms - 1)
+    assert not member.raft.is_confirmed(member.now_ms + given_up_ms)
     follower = LoneMember()
     follower.follow(2)
+    assert not follower.raft.is_confirmed(follower.now_ms)
     assert follower.raft.unconfirmed_ms(follower.now_ms) is None
 
 
