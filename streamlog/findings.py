@@ -12,6 +12,12 @@ from typing import Final, NamedTuple
 
 from streamlog.condition import CRITICAL, NOTE, SEVERITIES, WARNING, Condition, Severity
 from streamlog.errors import ConfigError
+from streamlog.metadata.nodes.healing_status import (
+    NOTHING_LOST,
+    SELF_HEALING,
+    SELF_HEALING_STUCK,
+    HealingStatus,
+)
 from streamlog.metadata.nodes.node_condition import (
     CONDITIONS,
     DISABLING,
@@ -132,6 +138,8 @@ class ClusterFacts:
     under_min_isr: AffectedPartitions = NO_PARTITIONS
     under_replicated: AffectedPartitions = NO_PARTITIONS
     dead_groups: Sequence[str] = ()
+    healing: HealingStatus = NOTHING_LOST
+    """Nothing where the observer does not know."""
 
 
 NO_CONTROLLER: Final = Condition(
@@ -233,6 +241,7 @@ def cluster_findings(it: ClusterFacts) -> list[Finding]:
         (
             *_of_controller(it),
             *(found for node in it.nodes for found in _of_node(node, it)),
+            *_of_healing(it.healing),
             *_of_voters(it),
             *_of_partitions(it),
             *(_found(GROUP_DEAD, f"Group {group_id!r} is dead") for group_id in it.dead_groups),
@@ -368,6 +377,27 @@ def _of_node(node: NodeFacts, it: ClusterFacts) -> Iterator[Finding]:
             f"on node {number}: {condition.remedy}",
             severity=CRITICAL,
         )
+
+
+def _of_healing(it: HealingStatus) -> Iterator[Finding]:
+    if not it.lost:
+        return
+    lost = f"{'Node' if len(it.lost) == 1 else 'Nodes'} {listed(it.lost)}: lost for long"
+    if it.too_many:
+        yield _found(SELF_HEALING_STUCK, f"{lost}; so many are not replaced")
+        return
+    if it.moving or it.waiting:
+        move = "moves" if it.moving == 1 else "move"
+        said = f"{counted(it.moving, 'partition')} {move} to other nodes, {it.waiting:,} wait"
+        yield _found(SELF_HEALING, f"{lost}; {said}", severity=NOTE)
+    if it.leaderless:
+        have = "has" if it.leaderless == 1 else "have"
+        said = f"{counted(it.leaderless, 'partition')} {have} no leader"
+        yield _found(SELF_HEALING_STUCK, f"{lost}; {said}")
+    if it.without_room:
+        find = "finds" if it.without_room == 1 else "find"
+        said = f"{counted(it.without_room, 'partition')} {find} no room"
+        yield _found(SELF_HEALING_STUCK, f"{lost}; {said}")
 
 
 def _of_voters(it: ClusterFacts) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision, decide, next_moves
+from streamlog.metadata.controller.self_healing import Healing
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.stream.stream_config import StreamConfig
@@ -57,8 +58,8 @@ class World:
     def write(self, *records: MetadataRecord) -> None:
         self.apply(Decision(records))
 
-    def go_on(self) -> Decision:
-        decision = next_moves(self.image, frozenset(self.live), self.heard_of)
+    def go_on(self, healing: Healing | None = None) -> Decision:
+        decision = next_moves(self.image, frozenset(self.live), self.heard_of, healing or Healing())
         self.apply(decision)
         return decision
 

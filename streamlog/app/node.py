@@ -277,6 +277,7 @@ class Node:
             data_dir=settings.node.data_dir,
             metrics=metrics,
         )
+        self._metadata.ask_for_room(self._control.load.room)
         self._shares = ShareService(settings=settings.groups, keeper=self._control.coordinators)
         self._listener = self._server(metrics, authenticator)
         self._router = Router(seed=int.from_bytes(os.urandom(8), "big") >> 1)
@@ -612,6 +613,7 @@ class Node:
             activity_offset=self._activity.told_offset,
             clock_skew_s=metadata.clock_skew_s,
             unfit=disabling(self._readiness.troubles()),
+            healing=metadata.healing_status,
         )
         groups = self._groups.statistics()
         lags = LagGauges(shown.groups, omitted=shown.omitted, ends=ends)

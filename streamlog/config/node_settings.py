@@ -581,6 +581,9 @@ class ClusterSection(Section):
     """Timeout of requests between voters and to the controller."""
     leader_rebalance_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 30_000
     """Interval at which leaders move back to preferred replicas; 0: only on request."""
+    self_healing_ms: Annotated[int, Field(ge=0, le=30 * DAY_MS), example(1_800_000)] = 0
+    """A node that is fenced for this long is lost: the controller moves its replicas to other nodes. Set it longer
+    than a restart or planned work takes, and the same on every node; 0: replicas wait for the node."""
     stamp_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 300_000
     """Interval at which a running node stamps its data folder. At its start a node recognises a
     copy of the folder that is older than the last stamp."""

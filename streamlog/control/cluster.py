@@ -37,6 +37,7 @@ from streamlog.metadata.commands import (
     RemoveVoter,
     TransferController,
 )
+from streamlog.metadata.nodes.healing_status import HealingStatus
 from streamlog.metadata.stream.stream_config import ACTIVITY_STREAM
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
@@ -123,6 +124,7 @@ def _facts(
             if folder is not None and folders.get(voter) not in (None, folder)
         },
         returning=described["returning"],
+        healing=HealingStatus.of_json(described.get("self_healing", {})),
         leaderless=leaderless,
         under_replicated=behind,
     )

@@ -1,6 +1,7 @@
 """What the operations need of this node, and of others: one object a node."""
 
 import asyncio
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from streamlog.authz.permissions import Permissions
 from streamlog.authz.service import AuthorizationService
 from streamlog.authz.visibility import AuthorizedMetadata, Metadata
 from streamlog.config import GroupsSection, LogSection
-from streamlog.control.balance.measurement import LoadCounters
+from streamlog.control.balance.measurement import DiskUsage, LoadCounters
 from streamlog.control.leaders.group_coordinators import CoordinatorRouter, LocalCoordinators
 from streamlog.control.leaders.leader_router import LeaderRouter
 from streamlog.control.leaders.local_leader import LocalLeader
@@ -75,6 +76,7 @@ class ControlService:
         log: LogSection | None = None,
         data_dir: Path = Path(),
         metrics: NodeMetrics | None = None,
+        disk_usage: DiskUsage = shutil.disk_usage,
     ) -> None:
         """``peers``: connections of its own to other nodes; ``authorization``: the rules of this node's file;
         ``node_user``: whom nodes log in as; ``log``: the node's limits of messages;
@@ -94,7 +96,12 @@ class ControlService:
         self.leader.register(self.nodes)
         self.leaders = LeaderRouter(node_id, self.leader, self.nodes, image=lambda: metadata.image)
         self.load = LoadCounters(
-            node_id, partitions, self.nodes, image=lambda: metadata.image, data_dir=data_dir
+            node_id,
+            partitions,
+            self.nodes,
+            image=lambda: metadata.image,
+            data_dir=data_dir,
+            disk_usage=disk_usage,
         )
         self.load.register()
         self.groups_settings = GroupsSection() if groups is None else groups.settings

@@ -7,7 +7,7 @@ over, goes on with moves, rebalances leaders, and has a voter that lost its fold
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from operator import is_
 from typing import Any, Final
@@ -50,11 +50,22 @@ from streamlog.metadata.commands import (
     UpdateStream,
 )
 from streamlog.metadata.controller import Decision, decide, next_moves
+from streamlog.metadata.controller.self_healing import (
+    DiskRoom,
+    Healing,
+    LostNodes,
+)
 from streamlog.metadata.image.feature_level import LEVEL_MAX, LevelRange, raised
 from streamlog.metadata.image.image_types import NodeLoad
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
 from streamlog.metadata.image.snapshot import encode_snapshot
 from streamlog.metadata.loop_clock import LoopClock
+from streamlog.metadata.nodes.healing_status import (
+    SELF_HEALED,
+    SELF_HEALING,
+    SELF_HEALING_STUCK,
+    HealingStatus,
+)
 from streamlog.metadata.nodes.node_condition import NODE_GONE, keep_from_deciding, keep_from_leading
 from streamlog.metadata.nodes.node_connections import NodeConnections
 from streamlog.metadata.nodes.session_times import SessionTimes, holds_short_leases
@@ -90,6 +101,8 @@ DELETION_WAIT_FACTOR: Final = 2
 """A deletion waits for as long as so many sessions until nodes know of it. All but a node that is the
 whole quorum have no lease after one.
 """
+DISKS_MS: Final = 10_000
+"""How often nodes are asked for the room on their disks, while replicas of lost nodes move."""
 VOTER_STEPS_MAX: Final = 4
 """In one go: others wait meanwhile."""
 
@@ -164,6 +177,16 @@ class ActiveController:
         self._heartbeat_came = asyncio.Event()
         self._moves_due_ms = 0
         self._rebalance_due_ms = 0
+        self._lost_nodes = LostNodes(settings.self_healing_ms)
+        self._healing = Healing()
+        self._healing_status = HealingStatus()
+        self._measure_room: Callable[[], Awaitable[DiskRoom]] | None = None
+        self._room_wanted = asyncio.Event()
+        """Lost nodes keep replicas: nodes are to be asked for the room on their disks."""
+
+    def ask_for_room(self, measure: Callable[[], Awaitable[DiskRoom]]) -> None:
+        """Of all nodes; it may take seconds. Without it nothing is moved off lost nodes."""
+        self._measure_room = measure
 
     def watch_disk(self, stall_ms: Callable[[], int], oldest_sync_ms: Callable[[], int]) -> None:
         """Of this node: for how long it has owed an answer, and for how long it has been asked."""
@@ -188,6 +211,8 @@ class ActiveController:
                 self._decided_offset = self._quorum.newest.offset
                 self._deletions.started(self._quorum.newest.offset)
                 self._moves_due_ms = now_ms
+                self._lost_nodes.started()
+                self._healing, self._healing_status = Healing(), HealingStatus()
                 self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
             self._changed.set()
         if epoch is not None and (decided := self._quorum.newest.offset) > self._decided_offset:
@@ -252,7 +277,13 @@ class ActiveController:
         return {
             "node": self._node_id,
             **describe(raft, image, now_ms, sessions.heard_of, levels),
+            "self_healing": self.healing_status.json(),
         }
+
+    @property
+    def healing_status(self) -> HealingStatus:
+        """Nothing while another node is the controller."""
+        return HealingStatus() if self._active_epoch is None else self._healing_status
 
     def _decision(self, command: Command) -> Callable[[MetadataImage], Decision]:
         """What the quorum is to decide about ``command``, with the sessions as they are then. It raises
@@ -451,6 +482,7 @@ class ActiveController:
         """For as long as the node runs."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._connections.run(self._gone))
+            group.create_task(self._keep_room_known())
             while True:
                 self._changed.clear()
                 if self._active_epoch is None:
@@ -489,6 +521,7 @@ class ActiveController:
                 await self._fence(node)
         await self._tend_voters()
         self._give_up_office()
+        self._look_for_lost_nodes()
         if now_ms >= self._moves_due_ms:
             self._moves_due_ms = now_ms + MOVES_MS
             await self._move_on()
@@ -518,13 +551,49 @@ class ActiveController:
                 self._quorum.tell(Resign(successor))
                 return
 
+    def _look_for_lost_nodes(self) -> None:
+        newest = self._quorum.newest
+        lost = self._lost_nodes.look(newest, self._loop_clock.now_ms())
+        if lost != self._healing.lost:
+            self._healing = Healing(lost)
+            self._moves_due_ms = 0
+        if self._healing.replaced(newest):
+            self._room_wanted.set()
+        else:
+            self._room_wanted.clear()
+
+    async def _keep_room_known(self) -> None:
+        while True:
+            await self._room_wanted.wait()
+            if self._measure_room is None or self._active_epoch is None:
+                self._room_wanted.clear()
+                continue
+            lost, room = self._healing.lost, await self._measure_room()
+            if lost == self._healing.lost:
+                self._healing = Healing(lost, room)
+                self._moves_due_ms = 0
+                self._changed.set()
+                await asyncio.sleep(DISKS_MS / 1000)
+
+    def _note_healing(self, status: HealingStatus) -> None:
+        before, self._healing_status = self._healing_status, status
+        extra = {**status.json(), "lost": ", ".join(map(str, status.lost))}
+        if status.is_stuck and not (before.is_stuck and before.lost == status.lost):
+            logger.warning(SELF_HEALING_STUCK, extra=extra)
+        if status.lost and status.lost != before.lost:
+            logger.warning(SELF_HEALING, extra=extra)
+        elif before.lost and not status.lost:
+            logger.info(SELF_HEALED, extra={"lost": ", ".join(map(str, before.lost))})
+
     async def _move_on(self) -> None:
         """A look at all partitions, where some wait for a node: not again for the same answer."""
         newest, here, heard_of = self._quorum.newest, self._here(), self._sessions.heard_of
-        looked_at = (newest.streams, newest.nodes, here, heard_of)
-        if all(map(is_, looked_at[:2], self._revived[:2])) and looked_at[2:] == self._revived[2:]:
+        looked_at = (newest.streams, newest.nodes, self._healing, here, heard_of)
+        if all(map(is_, looked_at[:3], self._revived[:3])) and looked_at[3:] == self._revived[3:]:
             return
-        if not next_moves(newest, here, heard_of).records:
+        decision = next_moves(newest, here, heard_of, self._healing)
+        self._note_healing(HealingStatus.of_json(decision.result.get("healing", {})))
+        if not decision.records:
             self._revived = looked_at
             return
         await self._quorum.decide(self._moves)
@@ -532,7 +601,7 @@ class ActiveController:
         self._changed.set()
 
     def _moves(self, image: MetadataImage) -> Decision:
-        return next_moves(image, self._here(), self._sessions.heard_of)
+        return next_moves(image, self._here(), self._sessions.heard_of, self._healing)
 
     async def _gone(self, node: NodeImage) -> None:
         """Nothing listens at the node's address."""

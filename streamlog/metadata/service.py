@@ -32,10 +32,12 @@ from streamlog.metadata.commands import (
     RegisterNode,
     ReportLeader,
 )
+from streamlog.metadata.controller.self_healing import DiskRoom
 from streamlog.metadata.forwarding import CommandForwarder
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metadata.image.snapshot import is_due, snapshot_id
 from streamlog.metadata.loop_clock import LoopClock
+from streamlog.metadata.nodes.healing_status import HealingStatus
 from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.nodes.node_connections import NodeConnections
 from streamlog.metadata.nodes.node_heartbeats import NodeHeartbeats, Stamp
@@ -348,6 +350,15 @@ class MetadataService:
         self._heartbeats.unfit = unfit
         self._heartbeats.stall_ms = stall_ms
         self._controller.watch_disk(stall_ms, oldest_sync_ms)
+
+    def ask_for_room(self, measure: Callable[[], Awaitable[DiskRoom]]) -> None:
+        """Where replicas of lost nodes may go, while this node is the controller."""
+        self._controller.ask_for_room(measure)
+
+    @property
+    def healing_status(self) -> HealingStatus:
+        """How far self-healing is, where this node is the controller."""
+        return self._controller.healing_status
 
     def awake_ms(self) -> int:
         """A clock that counts the time in which this node's event loop runs."""

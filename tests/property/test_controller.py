@@ -18,11 +18,12 @@ from hypothesis.stateful import (
 from streamlog.errors import NodeIdTaken
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision, decide, next_moves
+from streamlog.metadata.controller.self_healing import DiskRoom, Healing
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeLoad
 from streamlog.metadata.image.records import decode_record, encode_record
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.stream_config import StreamConfig
-from streamlog.model import NO_LEADER, NodeId
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from tests.property.controller_model import (
     MACHINES,
     NAMES,
@@ -325,6 +326,26 @@ class ControllerMachine(ControllerModel):
         able = self.able
         for _, _, partition in self.places():
             assert partition.leader != NO_LEADER or able.isdisjoint(partition.isr)
+
+    @rule(free=st.dictionaries(nodes, st.integers(0, 5)), size=st.integers(0, 2))
+    def heal(self, free: dict[NodeId, int], size: int) -> None:
+        """Every node that is fenced is lost. Nothing goes to where there is no room, or drops what is in sync."""
+        lost = {it.node_id for it in self.image.nodes.values() if it.fenced}
+        sizes = {TopicPartition(name, key.partition): size for name, key, _ in self.places()}
+        room = DiskRoom(free, dict.fromkeys(NODES, sizes))
+        before = self.image
+        decision = next_moves(before, frozenset(self.live), None, Healing(frozenset(lost), room))
+        self.apply(decision, set())
+        for name, key, partition in self.places():
+            known = before.streams[name].partitions[key.partition]
+            if known.leader != NO_LEADER and not before.nodes[known.leader].draining:
+                assert set(partition.isr) >= set(known.isr) & set(partition.target)
+            if known.leader == NO_LEADER == partition.leader:
+                assert partition.target == known.target, "nothing is known of what it lacks"
+            drained = any(before.nodes[it].draining for it in known.replicas)
+            new = set(partition.adding) - set(known.replicas)
+            for node in set() if drained and lost.isdisjoint(known.replicas) else new:
+                assert free.get(node, -1) >= size and not before.nodes[node].full
 
     # Rules: replication
 

@@ -20,6 +20,7 @@ from tests.simulation.cluster.crowd import (
 from tests.simulation.cluster.cruel import FollowersLag, VotersRestart
 from tests.simulation.cluster.expectations import ExpectationsWorld
 from tests.simulation.cluster.fast_batches import FastBatchesWorld, FastRepetitionsWait
+from tests.simulation.cluster.healing import NodeLost
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.late import (
     DeposedLeadersSend,
@@ -83,6 +84,7 @@ SWARMS = [
     pytest.param(FencedComeBack, range(3, 7), id="fenced-come-back"),
     pytest.param(SilentNodes, range(3, 9), id="silent-nodes"),
     pytest.param(ControllersMove, range(3, 6), id="controllers-move"),
+    pytest.param(NodeLost, range(3, 7), id="a-node-lost-for-good"),
     pytest.param(OperationsWorld, range(3, 7), id="operations"),
     pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
     pytest.param(SmallPortionsWorld, range(3, 6), id="partitions-taken-one-by-one"),

@@ -18,6 +18,7 @@ from tests.simulation.cluster.cruel import (
 )
 from tests.simulation.cluster.expectations import ExpectationsWorld
 from tests.simulation.cluster.fast_batches import FastRepetitionsWait
+from tests.simulation.cluster.healing import NodeLost
 from tests.simulation.cluster.late import DeposedLeadersSend, JoinersLosePower, LeadersForAMoment
 from tests.simulation.cluster.loop import let_go
 from tests.simulation.cluster.older import OlderCopiesReturn
@@ -66,6 +67,11 @@ from tests.simulation.group_mistakes import (
     keep_no_deliveries,
     save_for_any_leader,
     take_acknowledgements_of_former_owners,
+)
+from tests.simulation.healing_mistakes import (
+    replace_before_it_is_copied,
+    replace_whoever_is_fenced,
+    take_the_time_of_an_earlier_absence,
 )
 from tests.simulation.mistakes import (
     accept_members_that_have_restarted,
@@ -184,6 +190,7 @@ TWICE = r"is at \d+ and at|is acknowledged at \d+ and at"
 FIRED = "is fired (on|by)"
 TAKEN_AGAIN = "has brought from .* comes after that of"
 ENDED_WRONGLY = "was to be committed|told otherwise|is torn|never asked for"
+REPLACED_SOON = "leaves node .*, which was seen"
 LEASE_LEFT = "is fenced and has a lease of"
 ASKED = "erases more than|acknowledged at"
 
@@ -211,6 +218,9 @@ CASES: list[tuple[Plant, MakeTimed, range, str]] = [
     (follow_by_name, FencedComeBack, range(29, 89), MIXED),
     (lend_leases_longer_than_a_session, SilentNodes, range(30), LEASE_LEFT),
     (forget_who_was_heard, ControllersMove, range(30), LEASE_LEFT),
+    (replace_before_it_is_copied, NodeLost, range(60), LOST),
+    (replace_whoever_is_fenced, NodeLost, range(1, 61), REPLACED_SOON),
+    (take_the_time_of_an_earlier_absence, NodeLost, range(19, 79), REPLACED_SOON),
     (create_streams_at_once, NamesakesLate, range(1, 61), MIXED),
     (lend_to_unaware_nodes, FencedComeBack, range(1, 61), MIXED),
     (forget_deletions_with_the_controller, ControllersForget, range(7, 67), MIXED),

@@ -11,6 +11,7 @@ from streamlog.findings import (
     out_of_sync,
     without_leader,
 )
+from streamlog.metadata.nodes.healing_status import NOTHING_LOST, HealingStatus
 
 if TYPE_CHECKING:
     from streamlog.client.topology import Topology
@@ -87,6 +88,7 @@ class Description(NamedTuple):
     """The highest that the controller knows."""
     returning: tuple[int, ...]
     """Nodes that were voters with a folder that is lost, and vote again with the one they have."""
+    healing: HealingStatus = NOTHING_LOST
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -102,6 +104,7 @@ class Description(NamedTuple):
                 fields["level"],
                 fields["level_max"],
                 tuple(fields["returning"]),
+                HealingStatus.of_json(fields.get("self_healing", {})),
             )
         except (KeyError, TypeError) as error:
             raise CorruptData(f"not a description of a cluster: {error!r}") from None
@@ -194,6 +197,7 @@ def cluster_facts(
         followers=following,
         lost_voters=it.lost_voters,
         returning=it.returning,
+        healing=it.healing,
         leaderless=AffectedPartitions.all_of(leaderless),
         under_replicated=AffectedPartitions.all_of(behind),
     )

@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from streamlog.clock import clock_s
-from streamlog.control.balance.planner import NodeResources, PartitionLoad
+from streamlog.control.balance.planner import DISK_LIMIT_PERCENT, NodeResources, PartitionLoad
 from streamlog.control.leaders.node_requests import Fields, NodeAnswer, NodeRequests
 from streamlog.errors import CorruptData, StorageFailed, StreamlogError
 from streamlog.fairness import cooperatively
+from streamlog.metadata.controller.self_healing import DiskRoom
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
 
+DiskUsage = Callable[[Path], tuple[int, int, int]]
+"""The bytes of a disk: all, used, free."""
 LOAD_TIMEOUT_S: Final = 5.0
 """For the answer of one node."""
 _REQUEST: Final = "LOAD"
@@ -95,7 +98,9 @@ class LoadCounters:
         *,
         image: Callable[[], MetadataImage],
         data_dir: Path,
+        disk_usage: DiskUsage = shutil.disk_usage,
     ) -> None:
+        self._disk_usage = disk_usage
         self._node_id = node_id
         self._partitions = partitions
         self._nodes = nodes
@@ -109,7 +114,7 @@ class LoadCounters:
     async def here(self) -> NodeCounts:
         """Of this node. Raises StorageFailed."""
         try:
-            disk = await asyncio.to_thread(shutil.disk_usage, self._data_dir)
+            _, used, free = await asyncio.to_thread(self._disk_usage, self._data_dir)
         except OSError as error:
             raise StorageFailed(f"{self._data_dir}: {error.strerror or error}") from None
         found: dict[TopicPartition, ReplicaCounts] = {}
@@ -123,7 +128,12 @@ class LoadCounters:
                     it.reader.read_bytes,
                 )
         # As ``df`` has it: what is kept for the superuser counts neither as free nor as used.
-        return NodeCounts(int(clock_s() * 1000), disk.used + disk.free, disk.used, found)
+        return NodeCounts(int(clock_s() * 1000), used + free, used, found)
+
+    async def room(self) -> DiskRoom:
+        """Of all nodes that answer."""
+        counts = (await self.everywhere()).nodes
+        return disk_room(self._image(), counts)
 
     async def everywhere(self) -> ClusterCounts:
         """Of all nodes that answer."""
@@ -204,6 +214,25 @@ def cluster_load(
         loads,
         tuple(missing[it] for it in sorted(missing)),
         sum(not it.movable for it in loads),
+    )
+
+
+def disk_room(
+    image: MetadataImage,
+    counts: Mapping[NodeId, NodeCounts],
+    limit_percent: int = DISK_LIMIT_PERCENT,
+) -> DiskRoom:
+    """What may still be copied to each node before its disk is fuller than that."""
+    known = {node_id: it for node_id, it in counts.items() if node_id in image.nodes}
+    return DiskRoom(
+        {
+            it.node: it.disk_total_bytes * limit_percent // 100 - it.disk_used_bytes
+            for it in _resources(image, known)
+        },
+        {
+            node_id: {tp: replica.size_bytes for tp, replica in it.partitions.items()}
+            for node_id, it in known.items()
+        },
     )
 
 

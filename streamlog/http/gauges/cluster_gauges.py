@@ -12,12 +12,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from streamlog import __version__
+from streamlog.metadata.nodes.healing_status import NOTHING_LOST, HealingStatus
 from streamlog.metadata.nodes.node_condition import DISABLING
 
 ROLES: Final = (
     "leader", "follower", "observer", "candidate", "prospective", "unattached", "resigned",
 )  # fmt: skip
 NO_CONTROLLER: Final = -1
+HEALING_STATES: Final = ("moving", "waiting", "leaderless", "without_room")
 
 
 class ClusterStatistics(NamedTuple):
@@ -37,6 +39,8 @@ class ClusterStatistics(NamedTuple):
     """How far this node's clock is ahead of that of most nodes; None before it is known."""
     unfit: tuple[str, ...] = ()
     """What this node cannot lead with, by the names of ``metadata.nodes.node_condition``."""
+    healing: HealingStatus = NOTHING_LOST
+    """Nothing but on the controller."""
 
 
 class ClusterGauges(Collector):
@@ -60,6 +64,16 @@ class ClusterGauges(Collector):
             ("nodes", "Registered nodes", it.nodes),
             ("nodes_fenced", "Fenced nodes; other nodes lead in their place", it.fenced),
             ("offline_partitions", "Partitions of the cluster without a leader", it.leaderless),
+            (
+                "self_healing_nodes",
+                "Lost nodes that keep replicas; only on the controller",
+                len(it.healing.lost),
+            ),
+            (
+                "self_healing_stuck",
+                "1 while self-healing leaves partitions alone; only on the controller",
+                it.healing.is_stuck,
+            ),
         ):
             yield GaugeMetricFamily(f"streamlog_{name}", text, int(value))
         if it.activity_offset is not None:
@@ -68,6 +82,14 @@ class ClusterGauges(Collector):
         if it.clock_skew_s is not None:
             text = "Offset of this node's clock from that of most nodes; negative: behind"
             yield GaugeMetricFamily("streamlog_clock_skew_seconds", text, it.clock_skew_s)
+        healing = GaugeMetricFamily(
+            "streamlog_self_healing_partitions",
+            "Partitions with a replica on a lost node; only on the controller",
+            labels=("state",),
+        )
+        for state in HEALING_STATES:
+            healing.add_metric((state,), getattr(it.healing, state))
+        yield healing
         unfit = GaugeMetricFamily(
             "streamlog_node_unfit",
             "1 where the node cannot lead for this reason and is not ready",

@@ -9,12 +9,19 @@ alike before.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from streamlog.errors import InvalidRequest, InvalidStreamConfig
 from streamlog.metadata.controller.partition_changes import PartitionChanges
 from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.model import NodeId
+
+Fits = Callable[[NodeId], bool]
+"""Whether a node has room for a replica, and may get it."""
+
+
+def fits_all(_: NodeId) -> bool:
+    return True
 
 
 class Placement:
@@ -52,9 +59,16 @@ class Placement:
         self._note(nodes)
         return new_partition(nodes, changes.image.leader_epochs_end)
 
-    def more(self, kept: tuple[NodeId, ...], count: int) -> tuple[NodeId, ...]:
-        """``count`` nodes beside ``kept``. Raises InvalidStreamConfig if there are too few."""
-        nodes = self._more(kept, count)
+    def more(
+        self,
+        kept: tuple[NodeId, ...],
+        count: int,
+        fits: Fits = fits_all,
+    ) -> tuple[NodeId, ...]:
+        """``count`` nodes beside ``kept``, none of which does not fit. Raises InvalidStreamConfig if there are
+        too few.
+        """
+        nodes = self._more(kept, count, fits)
         self._kept.update(nodes)
         return nodes
 
@@ -74,12 +88,18 @@ class Placement:
         best = set(sorted(partition.target, key=worth)[:count])
         return tuple(node for node in partition.target if node in best)
 
-    def _more(self, kept: tuple[NodeId, ...], count: int) -> tuple[NodeId, ...]:
+    def _more(
+        self,
+        kept: tuple[NodeId, ...],
+        count: int,
+        fits: Fits = fits_all,
+    ) -> tuple[NodeId, ...]:
         changes = self._draft
         machines = changes.image.machine_of
         taken = {machines(node) for node in kept}
-        able = [node for node in changes.hosts if machines(node) not in taken]
-        check_room(changes.image, len(kept) + count, changes.hosts, kept)
+        hosts = [node for node in changes.hosts if fits(node)]
+        able = [node for node in hosts if machines(node) not in taken]
+        check_room(changes.image, len(kept) + count, hosts, kept)
         racks = Counter(self._racks[node] for node in kept)
         chosen: list[NodeId] = []
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamlog.authn.session import ANONYMOUS_SESSION
@@ -70,6 +71,9 @@ from tests.simulation.cluster.settings import CLUSTER_ID
 from tests.simulation.cluster.sockets import PORT, SimChannel, host_name
 from tests.simulation.cluster.tcp import NATS_PORT, Endpoint
 from tests.simulation.cluster.tier_store import SimStore, SimTierStorage
+
+DISK_BYTES = 1 << 30
+"""Of a disk that is as large as it need be."""
 
 
 class Coordination(NamedTuple):
@@ -292,7 +296,9 @@ class ClusterNode:
             transactions=None if self._coordination is None else self.transactions,
             log=self._log,
             metrics=metrics,
+            disk_usage=self._disk_usage,
         )
+        self.metadata.ask_for_room(control.load.room)
         self.shares = ShareService(settings=coordination.groups, keeper=control.coordinators)
         self.control = Control(control, Caller(ANONYMOUS_SESSION))
         """What operators and applications ask of this node."""
@@ -332,6 +338,11 @@ class ClusterNode:
         if self._has_feeds:
             self.mirrors = self._make_mirrors(control)
         self.is_built = True
+
+    def _disk_usage(self, _: Path) -> tuple[int, int, int]:
+        disk = self.host.disk
+        total, used = disk.capacity_bytes or DISK_BYTES, disk.used_bytes()
+        return total, used, max(0, total - used)
 
     def _tier(self) -> NodeTier | None:
         if self._store is None:

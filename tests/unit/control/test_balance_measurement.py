@@ -15,6 +15,7 @@ from streamlog.control.balance.measurement import (
     NodeCounts,
     ReplicaCounts,
     cluster_load,
+    disk_room,
     grown_bytes,
 )
 from streamlog.errors import CorruptData
@@ -141,3 +142,17 @@ def test_other_json_is_refused(wrong: dict[str, Any]) -> None:
     fields = {**counts(7).json(), **wrong} if wrong else {}
     with pytest.raises(CorruptData):
         NodeCounts.of_json(fields)
+
+
+def test_room_is_what_is_left_below_the_limit() -> None:
+    found = disk_room(
+        with_orders(THREE, partition(1, 2)), {it: counts(0) for it in THREE.nodes}, 80
+    )
+    assert found.free_bytes == {1: 300_000, 2: 300_000, 3: 300_000}, "of 1,000,000 500,000 are used"
+    assert found.sizes[NodeId(1)][TopicPartition("orders", 0)] == 30_000
+
+
+def test_a_node_that_does_not_tell_has_no_room() -> None:
+    of = with_orders(THREE, partition(1, 2))
+    told = {it: counts(0) for it in of.nodes if it != 2}
+    assert set(disk_room(of, told).free_bytes) == {1, 3}

@@ -1,5 +1,7 @@
 """What is wrong with a cluster, one line each."""
 
+import pytest
+
 from streamlog.cli.cluster.description import (
     Description,
     FollowerStatus,
@@ -8,8 +10,9 @@ from streamlog.cli.cluster.description import (
     cluster_facts,
 )
 from streamlog.client.topology import PartitionInfo, TopicInfo, Topology
-from streamlog.condition import CRITICAL, WARNING
+from streamlog.condition import CRITICAL, NOTE, WARNING
 from streamlog.findings import Finding, cluster_findings
+from streamlog.metadata.nodes.healing_status import HealingStatus
 from streamlog.model import NO_LEADER, NodeId
 
 
@@ -144,3 +147,29 @@ def test_a_node_that_is_unfit() -> None:
     assert ill.words == "live, clock trouble"
     without = known.nodes[2]._replace(unfit=("nats",))
     assert "not connected to NATS" in findings(known._replace(nodes=(without,)), streams())[0]
+
+
+@pytest.mark.parametrize(
+    ("healing", "said"),
+    [
+        (HealingStatus(), []),
+        (
+            HealingStatus((NodeId(3),), moving=1, waiting=2),
+            [("SL-0136", NOTE, "Node 3: lost for long; 1 partition moves to other nodes, 2 wait")],
+        ),
+        (
+            HealingStatus((NodeId(2), NodeId(3)), leaderless=2, without_room=1),
+            [
+                ("SL-0137", WARNING, "Nodes 2, 3: lost for long; 2 partitions have no leader"),
+                ("SL-0137", WARNING, "Nodes 2, 3: lost for long; 1 partition finds no room"),
+            ],
+        ),
+        (
+            HealingStatus((NodeId(2), NodeId(3)), too_many=True),
+            [("SL-0137", WARNING, "Nodes 2, 3: lost for long; so many are not replaced")],
+        ),
+    ],
+)
+def test_self_healing_is_told(healing: HealingStatus, said: list[tuple[str, str, str]]) -> None:
+    told = found(cluster()._replace(healing=healing), streams())
+    assert [(it.code, it.severity, it.what) for it in told] == said
