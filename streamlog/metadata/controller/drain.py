@@ -74,13 +74,13 @@ def next_moves(
     if changes.hearsay or not any(image.load(node).replicas for node in leaving):
         told = {"healing": healing_of(image, healing).json()} if healing.lost else {}
         return changes.decision(moving=0, left=0, **told)
-    exodus = _Exodus(changes, lost, healing.room)
-    exodus.look()
-    exodus.go_on()
-    return changes.decision(**exodus.result(healing))
+    evacuation = _Evacuation(changes, lost, healing.room)
+    evacuation.look()
+    evacuation.go_on()
+    return changes.decision(**evacuation.result(healing))
 
 
-class _Exodus:
+class _Evacuation:
     """What moves off nodes that are drained or lost. The counts are of partitions: those with a replica on a lost
     node (``_HEALS``), and the others.
     """
