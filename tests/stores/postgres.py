@@ -45,15 +45,18 @@ class PostgresServer(ServerProcess):
 
     def start(self) -> None:
         """Returns when it takes connections."""
-        import psycopg2
+        import sqlalchemy
+        from sqlalchemy.exc import OperationalError
+
+        engine = sqlalchemy.create_engine(self.url, poolclass=sqlalchemy.NullPool)
 
         def ready() -> bool:
             # After a kill it waits for the processes of its connections.
             if not self.is_running():
                 self.spawn()
             try:
-                psycopg2.connect(host=HOST, port=self.port, user=USER, dbname="postgres").close()
-            except psycopg2.OperationalError:
+                engine.connect().close()
+            except OperationalError:
                 return False
             return True
 
