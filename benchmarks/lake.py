@@ -12,24 +12,31 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
+import fastavro
 import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from google.protobuf import descriptor_pb2, message_factory
 
 from pyspark_streamlog.options.read_options import SourceOptions
 from streamlog.arrow.options.read_options import ReadOptions
 from streamlog.arrow.options.subscription import StreamSubscription
 from streamlog.lake.catalog import TableName
+from streamlog.lake.columns.avro_values import AvroValues
 from streamlog.lake.columns.json_values import JsonValues
+from streamlog.lake.columns.protobuf_values import ProtobufValues
 from streamlog.lake.columns.schema_columns import SchemaColumns
 from streamlog.lake.columns.table_columns import OpaqueColumns, TableColumns
+from streamlog.lake.columns.value_format import ValueFormat
 from streamlog.lake.job import JobOptions, LakeJob, run_without_spark
 from streamlog.lake.lag import Lag
 from tools.nodes.dev import Dev
@@ -52,6 +59,20 @@ SCHEMA: Final = {
 }
 
 
+AVRO: Final = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "carrier", "type": "string"},
+        {"name": "origin", "type": ["null", "string"]},
+        {"name": "delay", "type": "double"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "note", "type": "string"},
+    ],
+}
+"""The same rows; as Protobuf they have the same fields, with the time as a number."""
+AT_US: Final = 1_769_860_800_000_000
 MISFITS: Final = {"one in 50 misfits": 50, "one in 500 misfits": 500, "one in 4,096 misfits": 4_096}
 """Records of which one does not fit: its id is a text."""
 
@@ -68,12 +89,52 @@ def value(number: int, misfit_every: int = 0) -> bytes:
     return json.dumps(row).encode()
 
 
-def publish(servers: str, stream: str, count: int, misfit_every: int = 0) -> int:
+def avro_encoder() -> Callable[[int], bytes]:
+    schema = fastavro.parse_schema(AVRO)
+
+    def encode(number: int) -> bytes:
+        sink = BytesIO()
+        fastavro.schemaless_writer(sink, schema, {**json.loads(value(number)), "at": AT_US})
+        return sink.getvalue()
+
+    return encode
+
+
+def flight_descriptors() -> bytes:
+    kinds = descriptor_pb2.FieldDescriptorProto
+    types = {
+        "id": kinds.TYPE_INT64,
+        "carrier": kinds.TYPE_STRING,
+        "origin": kinds.TYPE_STRING,
+        "delay": kinds.TYPE_DOUBLE,
+        "at": kinds.TYPE_INT64,
+        "note": kinds.TYPE_STRING,
+    }
+    found = descriptor_pb2.FileDescriptorSet()
+    file = found.file.add(name="flight.proto", package="bench", syntax="proto3")
+    message = file.message_type.add(name="Flight")
+    for number, (name, kind) in enumerate(types.items(), 1):
+        message.field.add(name=name, number=number, type=kind, label=kinds.LABEL_OPTIONAL)
+    return found.SerializeToString()
+
+
+def protobuf_encoder() -> Callable[[int], bytes]:
+    files = descriptor_pb2.FileDescriptorSet.FromString(flight_descriptors())
+    message = message_factory.GetMessages(files.file)["bench.Flight"]
+
+    def encode(number: int) -> bytes:
+        row = {**json.loads(value(number)), "at": AT_US}
+        return bytes(message(**row).SerializeToString())
+
+    return encode
+
+
+def publish(servers: str, stream: str, count: int, encode: Callable[[int], bytes] = value) -> int:
     """Returns the bytes of values."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 50, "compression.type": "lz4"})
     size = 0
     for number in range(count):
-        data = value(number, misfit_every)
+        data = encode(number)
         size += len(data)
         while True:
             try:
@@ -118,9 +179,22 @@ def measure_misfits(servers: str, folder: Path, count: int) -> None:
     _, (name, columns) = kinds()
     for told, every in MISFITS.items():
         stream = f"misfits-{every}"
-        size = publish(servers, stream, count, every)
+        size = publish(servers, stream, count, partial(value, misfit_every=every))
         taken = job_seconds(options_of(servers, stream, folder, columns))
         report(f"{name}, {told}", size, count, *taken)
+
+
+def measure_formats(servers: str, folder: Path, count: int) -> None:
+    avro = AvroValues.parse(json.dumps(AVRO).encode())
+    protobuf = ProtobufValues.parse(flight_descriptors(), "bench.Flight")
+    formats: tuple[tuple[str, ValueFormat, Callable[[int], bytes]], ...] = (
+        ("avro", avro, avro_encoder()),
+        ("protobuf", protobuf, protobuf_encoder()),
+    )
+    for stream, values, encode in formats:
+        size = publish(servers, stream, count, encode)
+        taken = job_seconds(options_of(servers, stream, folder, SchemaColumns(values)))
+        report(f"{stream} columns", size, count, *taken)
 
 
 def job_seconds(options: JobOptions) -> tuple[float, float]:
@@ -230,7 +304,9 @@ def measure_lag(servers: str, folder: Path, rate: int, seconds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Streams into Iceberg tables.")
     parser.add_argument("--count", type=int, default=1_000_000, help="records of the first part")
-    parser.add_argument("--misfit-count", type=int, default=200_000, help="records, some odd")
+    parser.add_argument(
+        "--misfit-count", type=int, default=200_000, help="records, some odd, and of other formats"
+    )
     parser.add_argument("--no-spark", dest="spark", action="store_false", help="without Spark")
     parser.add_argument("--rate", type=int, default=20_000, help="records a second of the second")
     parser.add_argument("--seconds", type=int, default=60, help="that the second part takes")
@@ -242,10 +318,11 @@ def main() -> None:
         try:
             admin = AdminClient({"bootstrap.servers": node.kafka})
             misfits = [f"misfits-{every}" for every in MISFITS.values()]
-            for name in ("rate", SMALL, "lag", *misfits):
+            for name in ("rate", SMALL, "lag", "avro", "protobuf", *misfits):
                 admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
             size = measure_rate(node.kafka, folder, arguments.count)
             measure_misfits(node.kafka, folder, arguments.misfit_count)
+            measure_formats(node.kafka, folder, arguments.misfit_count)
             if arguments.spark:
                 small = publish(node.kafka, SMALL, SMALL_COUNT)
                 sizes = {"rate": (size, arguments.count), SMALL: (small, SMALL_COUNT)}

@@ -889,7 +889,8 @@ class TierSection(Section):
     """The object store and a prefix in it, the same on every node: ``s3://``, ``gs://``, ``az://`` or
     ``file:///folder``. Without it no stream can have ``tiered``."""
     endpoint: Annotated[str | None, example("https://minio.example.com:9000")] = None
-    """Address of a store that speaks S3 but is not Amazon's."""
+    """Address of the store, where it is not the provider's own: a server that speaks S3, a private endpoint, or an
+    emulator."""
     cache_bytes_max: Annotated[int, Field(ge=16 * MIB, le=TIB)] = 4 * GIB
     """Maximum size of the local cache of segments that are read back from the store, in the folder
     ``tier-cache`` of ``node.data_dir``."""

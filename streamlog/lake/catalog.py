@@ -45,6 +45,7 @@ class TableName:
         """Raises ConfigError and CatalogUnavailable."""
         check_pyiceberg()
         from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NotInstalledError
 
         properties = {"py-io-impl": _FILE_IO, **self.properties}
         try:
@@ -55,7 +56,11 @@ class TableName:
             return load_catalog(self.catalog, **properties)
         except StreamlogError:
             raise
-        except (ValueError, KeyError, ImportError) as error:
+        except (ImportError, NotInstalledError) as error:
+            problem = f"{self.catalog!r} lacks a package ({_line(error)})"
+            remedy = "install PyIceberg's extra for it, such as 'pyiceberg[sql-postgres]'"
+            raise ConfigError("--catalog", problem, remedy) from None
+        except (ValueError, KeyError) as error:
             problem = f"{self.catalog!r} is not configured ({_line(error)})"
             name = self.catalog.upper()
             remedy = f"set PYICEBERG_CATALOG__{name}__URI, or write it into .pyiceberg.yaml"

@@ -161,7 +161,7 @@ class ObjectStore:
         limits: StoreLimits | None = None,
         workers: Executor | None = None,
     ) -> None:
-        """``endpoint``: of a store that is compatible with S3; None: the provider's own.
+        """``endpoint``: another address than the provider's own, as of a store that is compatible with S3.
         ``workers``: None: WORKERS new threads.
 
         Raises ConfigError.
@@ -570,8 +570,7 @@ def check_url(url: str) -> None:
         raise ConfigError(
             "tier.url",
             f"{url!r} is not of a known kind",
-            "name s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix"
-            " or file:///folder",
+            "name s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder",
         )
     if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
         raise ConfigError("tier.url", f"{url!r} is not an absolute path", "name file:///folder")
@@ -612,7 +611,8 @@ def _backend(url: str, endpoint: str | None, limits: StoreLimits, *, tries: int)
             return MemoryStore()
         if scheme == "file":
             return LocalStore(_local_folder(url), mkdir=True)
-        options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+        address = "base_url" if scheme == "gs" else "endpoint"
+        options: dict[str, Any] = {address: endpoint} if endpoint else {}
         part_timeout = timedelta(seconds=limits.timeout_s(CHUNK_BYTES))
         is_plain = endpoint is not None and endpoint.startswith("http://")
         return from_url(

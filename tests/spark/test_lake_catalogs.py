@@ -15,6 +15,8 @@ pytest.importorskip("pyiceberg", reason="the extra `lake` is not installed")
 from tests.lake_table import StreamTable, sql_catalog
 from tests.peers.sources import cache
 from tests.spark.live_node import LiveNode
+from tests.stores import postgres
+from tests.stores.postgres import PostgresServer
 from tools import s3_server
 from tools.maven import MavenError
 from tools.nodes.server_process import wait_until
@@ -92,6 +94,48 @@ def test_a_job_outlives_the_catalog(node: LiveNode, catalog: RestCatalog, tmp_pa
             job.kill()
     table.run_once(node)
     assert table.check(node, 2) == publisher.count
+
+
+def test_a_job_outlives_postgres_and_its_own_death(node: LiveNode, tmp_path: Path) -> None:
+    """Each round kills the job, the database, or both, at another moment of a commit."""
+    pytest.importorskip("psycopg2", reason="the driver of Postgres is not installed")
+    try:
+        server = PostgresServer(tmp_path, postgres.binaries(cache()))
+    except (MavenError, OSError) as error:
+        pytest.skip(f"no Postgres: {error}")
+    warehouse = f"file://{tmp_path / 'warehouse'}"
+    catalog = {"type": "sql", "uri": server.url, "warehouse": warehouse}
+    table = StreamTable(tmp_path, "postgres", catalog)
+    node.create(table.stream, 2)
+    job = table.job(node, *OPTIONS)
+    server.start()
+    try:
+        with Publisher(node, table.stream) as publisher:
+            job.spawn()
+            for round_ in range(6):
+                commits = job.log_text().count("committed")
+                wait_until(
+                    lambda: job.log_text().count("committed") > commits + 1,  # noqa: B023
+                    f"commits of round {round_}", 60,
+                )  # fmt: skip
+                time.sleep(0.03 * round_)
+                if round_ % 3 != 1:
+                    server.kill()
+                if round_ % 3:
+                    job.kill()
+                    job.spawn()
+                server.start()
+            commits = job.log_text().count("committed")
+            wait_until(
+                lambda: job.log_text().count("committed") > commits, "commits afterwards", 60
+            )
+            assert job.is_running(), job.log_text()[-3_000:]
+            job.kill()
+        table.run_once(node)
+        assert table.check(node, 2) == publisher.count
+    finally:
+        job.kill()
+        server.kill()
 
 
 def test_a_catalog_of_folders_is_icebergs_own(node: LiveNode, tmp_path: Path) -> None:

@@ -425,6 +425,8 @@ class View:
                 "size_bytes": kept.size_bytes,
                 "lag": kept.follower_lag if kept.is_leader else None,
             }
+            if stream.config.tiered and kept.is_leader:
+                row["tier_lag_bytes"] = kept.tier_lag_bytes
         shown = _shown_row(f"{tp.stream}/{tp.partition}", row)
         _remember(self._partitions_kept, tp, _PartitionRow(made_of, shown), ROWS_KEPT_MAX)
         return shown

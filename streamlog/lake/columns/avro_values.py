@@ -2,7 +2,9 @@
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from streamlog.errors import ConfigError
@@ -19,7 +21,7 @@ class AvroValues:
     """``text``: the schema, of a record."""
 
     text: str
-    decodes_batches: Literal[False] = False
+    decodes_batches: Literal[True] = True
 
     @classmethod
     def parse(cls, data: bytes) -> "AvroValues":
@@ -47,38 +49,66 @@ class AvroValues:
         return pa.schema([kind.field(i) for i in range(kind.num_fields)])
 
     def decoder(self) -> Decoder:
-        import fastavro
+        import pyarrow as pa
 
-        schema = fastavro.parse_schema(json.loads(self.text))
+        read, schema = _reader(), _parsed(self.text)
         columns = self.schema()
 
-        def decode(data: bytes) -> dict[str, Any]:
-            start = FRAME_BYTES if data[:1] == b"\0" and len(data) > FRAME_BYTES else 0
-            try:
-                return _whole(schema, data[start:], columns)
-            except Exception:
-                if not start:
-                    raise
-            return _whole(schema, data, columns)  # a value may begin with a zero of its own
+        def checked(data: bytes) -> dict[str, Any]:
+            row = _whole(read, schema, data)
+            for it in columns:
+                pa.scalar(row.get(it.name), it.type)
+            return row
 
-        return each_by(decode)
+        return each_by(lambda data: _framed(checked, data))
 
     def decode_all(self, values: "pa.Array") -> "pa.RecordBatch | None":
-        return None
+        import pyarrow as pa
+
+        read, schema = _reader(), _parsed(self.text)
+        columns = self.schema()
+        try:
+            rows = [
+                _framed(partial(_whole, read, schema), it)
+                if it[:1] == b"\0"
+                else _whole(read, schema, it)
+                for it in values.to_pylist()
+            ]
+            arrays = [pa.array([row.get(it.name) for row in rows], it.type) for it in columns]
+        except Exception:  # the slower way tells which value, and why
+            return None
+        return pa.RecordBatch.from_arrays(arrays, names=columns.names)
 
 
-def _whole(schema: Any, data: bytes, columns: "pa.Schema") -> dict[str, Any]:
-    """Raises Misfit where bytes are left: they are of another schema."""
+def _parsed(text: str) -> Any:
     import fastavro
-    import pyarrow as pa
 
+    return fastavro.parse_schema(json.loads(text))
+
+
+def _framed(read: Callable[[bytes], dict[str, Any]], data: bytes) -> dict[str, Any]:
+    """With Confluent's bytes or without them."""
+    if data[:1] == b"\0" and len(data) > FRAME_BYTES:
+        try:
+            return read(data[FRAME_BYTES:])
+        except Exception:  # a value may begin with a zero of its own
+            return read(data)
+    return read(data)
+
+
+def _reader() -> Callable[..., Any]:
+    import fastavro
+
+    return fastavro.schemaless_reader
+
+
+def _whole(read: Callable[..., Any], schema: Any, data: bytes) -> dict[str, Any]:
+    """Raises Misfit where bytes are left: they are of another schema."""
     source = io.BytesIO(data)
-    row = fastavro.schemaless_reader(source, schema, None)
+    row = read(source, schema, None)
     if source.tell() != len(data):
         raise Misfit(f"{len(data) - source.tell()} bytes are left")
     assert isinstance(row, dict), "the schema is one of a record"
-    for it in columns:
-        pa.scalar(row.get(it.name), it.type)
     return row
 
 

@@ -1,6 +1,8 @@
 """Values of Protobuf, by a set of descriptors; Confluent's bytes before a value are skipped."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from streamlog.errors import ConfigError
@@ -20,7 +22,7 @@ class ProtobufValues:
 
     descriptors: bytes
     message: str
-    decodes_batches: Literal[False] = False
+    decodes_batches: Literal[True] = True
 
     @classmethod
     def parse(cls, data: bytes, message: str) -> "ProtobufValues":
@@ -38,21 +40,22 @@ class ProtobufValues:
         return pa.schema([kind.field(i) for i in range(kind.num_fields)])
 
     def decoder(self) -> Decoder:
-        from google.protobuf import message_factory
-
-        message_type = message_factory.GetMessageClass(self._descriptor())
-
-        def decode(data: bytes) -> dict[str, Any]:
-            start = FRAME if data[:1] == b"\0" else 0  # no message begins with a zero
-            message = message_type()
-            if message.ParseFromString(data[start:]) != len(data) - start:
-                raise Misfit("bytes are left")
-            return _row(message)
-
-        return each_by(decode)
+        parse = _parser(self._descriptor())
+        return each_by(lambda data: _row(parse(data)))
 
     def decode_all(self, values: "pa.Array") -> "pa.RecordBatch | None":
-        return None
+        import pyarrow as pa
+
+        descriptor, columns = self._descriptor(), self.schema()
+        try:
+            messages = list(map(_parser(descriptor), values.to_pylist()))
+            arrays = [
+                pa.array(_values_of(it, messages), kind.type)
+                for it, kind in zip(descriptor.fields, columns, strict=True)
+            ]
+        except Exception:  # the slower way tells which value, and why
+            return None
+        return pa.RecordBatch.from_arrays(arrays, names=columns.names)
 
     def _descriptor(self) -> Any:
         try:
@@ -123,20 +126,42 @@ def _is_map(field: Any) -> bool:
     return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
 
 
+def _parser(descriptor: Any) -> Callable[[bytes], Any]:
+    from google.protobuf import message_factory
+
+    message_type = message_factory.GetMessageClass(descriptor)
+
+    def parse(data: bytes) -> Any:
+        start = FRAME if data[:1] == b"\0" else 0  # no message begins with a zero
+        message = message_type()
+        if message.ParseFromString(data[start:]) != len(data) - start:
+            raise Misfit("bytes are left")
+        return message
+
+    return parse
+
+
+def _values_of(field: Any, messages: Sequence[Any]) -> list[Any]:
+    is_plain = field.cpp_type not in (field.CPPTYPE_MESSAGE, field.CPPTYPE_ENUM)
+    if is_plain and not field.is_repeated and not field.has_presence:
+        return list(map(attrgetter(field.name), messages))
+    return [_value(field, it) for it in messages]
+
+
 def _row(message: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for it in message.DESCRIPTOR.fields:
-        value = getattr(message, it.name)
-        if _is_map(it):
-            inner = it.message_type.fields_by_name["value"]
-            row[it.name] = [(key, _plain(inner, value[key])) for key in value]
-        elif it.is_repeated:
-            row[it.name] = [_plain(it, each) for each in value]
-        elif it.has_presence and not message.HasField(it.name):
-            row[it.name] = None
-        else:
-            row[it.name] = _plain(it, value)
-    return row
+    return {it.name: _value(it, message) for it in message.DESCRIPTOR.fields}
+
+
+def _value(field: Any, message: Any) -> Any:
+    value = getattr(message, field.name)
+    if _is_map(field):
+        inner = field.message_type.fields_by_name["value"]
+        return [(key, _plain(inner, value[key])) for key in value]
+    if field.is_repeated:
+        return [_plain(field, each) for each in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return _plain(field, value)
 
 
 def _plain(field: Any, value: Any) -> Any:

@@ -104,3 +104,21 @@ def test_what_cannot_be_columns_is_told(
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=told):
         schema_columns(f"{path}:{message}")
+
+
+def test_all_at_once_is_as_one_by_one() -> None:
+    import pyarrow as pa
+
+    values = [
+        order(**FULL).SerializeToString(),
+        b"",
+        *(order(id=i).SerializeToString() for i in range(9)),
+    ]
+    formats = ProtobufValues.parse(descriptor_set(), MESSAGE)
+    batch = formats.decode_all(pa.array(values, pa.binary()))
+    assert batch is not None
+    rows = formats.decoder()(values)
+    for field in formats.schema():
+        slower = [it[field.name] for it in rows if isinstance(it, dict)]
+        assert batch.column(field.name) == pa.array(slower, field.type)
+    assert formats.decode_all(pa.array([*values, b"\xff"], pa.binary())) is None

@@ -379,6 +379,7 @@ const LISTS = {
       ["Lag", (row) => count(row.lag), "number"],
       ["Rate", (row) => rate(row.rate), "number"],
       ["Size here", (row) => bytes(row.size_bytes), "number"],
+      ["Tier lag", (row) => bytes(row.tier_lag_bytes), "number"],
       ["", (row) => [link(messagesAddress(row.stream, String(row.partition)), "messages"), ...partitionActs(row)]],
     ],
   },

@@ -59,6 +59,19 @@ def test_partitions_by_stream_by_state_and_by_leader() -> None:
     )  # fmt: skip
 
 
+def test_a_leader_tells_what_is_yet_to_go_to_the_store() -> None:
+    class Tiered(LocalPartitions):
+        def statistics(self, tp: TopicPartition) -> PartitionStatistics | None:
+            return partition_statistics(tp, tier_lag_bytes=4096, is_leader=tp.partition == 0)
+
+    tiered = stream("s", partition(), partition(leader=2), tiered=True)
+    it = moment(image(tiered, stream("t", partition())))
+    led, followed, other = view(Tiered()).list(it, Query(show="partitions")).rows
+    assert led["tier_lag_bytes"] == 4096
+    assert "tier_lag_bytes" not in followed
+    assert "tier_lag_bytes" not in other
+
+
 def test_a_page_of_ten_thousand_partitions_is_small() -> None:
     local = LocalPartitions()
     shown, it = view(local), moment(image(stream("s", *[partition()] * 10_000)))
