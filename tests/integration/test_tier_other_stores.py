@@ -39,7 +39,7 @@ from tools.nodes.cluster import Cluster, NoNats
 from tools.nodes.node_process import NodeProcess, Settings
 from tools.nodes.server_process import run_streamlog, wait_until
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.slow]  # the servers are installed and built first
 
 QUICK = StoreLimits(request_timeout_ms=10_000, backoff_ms=5, backoff_ms_max=20)
 HOUR_MS = 3_600_000
