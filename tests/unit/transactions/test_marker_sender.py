@@ -241,3 +241,19 @@ async def test_markers_of_one_node_share_requests(world: World) -> None:
     await until(lambda: not world.sender.unsent)
     assert len(world.requests) <= 2 * REQUESTS_MAX
     assert all(it.told == SENT.partitions for it in shards)
+
+
+async def test_what_waits_for_a_request_is_let_go_of_with_the_leadership(world: World) -> None:
+    world.answers.clear()
+    world.image.leaders = [2, 2, 2]
+    shards = [Shard() for _ in range(20)]
+    for shard in shards:
+        world.sender.send(shard, SENT)  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+    await until(lambda: len(world.requests) == REQUESTS_MAX)
+    for shard in shards:
+        shard.leads = False
+    count = len(world.requests)
+    world.answers.set()
+    await until(lambda: not world.sender.unsent)
+    assert len(world.requests) == count
