@@ -53,6 +53,13 @@ def test_damaged_segments_are_kept_as_they_were_and_the_log_ends_before_them(dis
     append(log, 2)
 
 
+def test_no_file_is_left_open_by_a_copy(disk: SimDisk) -> None:
+    log = damaged(disk, 4, 8)
+    log.cut_damage()
+    log.close()
+    assert disk.open_files == 0
+
+
 def test_a_sound_log_is_not_cut(disk: SimDisk) -> None:
     log = damaged(disk)
     log.cut_damage()
