@@ -97,6 +97,14 @@ def test_without_a_producer_id_the_id_is_not_known_either(world: TransactionWorl
     assert world.initialised() == (100, 0)
 
 
+def test_an_id_that_was_given_no_producer_id_takes_no_room() -> None:
+    world = TransactionWorld(TransactionsSection(ids_per_partition_max=1))
+    world.no_producer_id = ErrorCode.coordinator_not_available
+    assert world.error(world.init(name="another")) is ErrorCode.coordinator_not_available
+    world.no_producer_id = None
+    assert world.initialised() == (100, 0)
+
+
 def test_what_could_not_be_written_is_not_so(world: TransactionWorld) -> None:
     world.refuse = ErrorCode.coordinator_not_available
     assert world.error(world.init()) is ErrorCode.coordinator_not_available
@@ -450,6 +458,15 @@ def test_a_crash_leaves_the_state_before_or_the_one_after(kept: int) -> None:
     world.mark()
     assert again.result == (NONE, (100, 1))
     assert world.kept.state is State.COMPLETE_COMMIT
+
+
+def test_a_completion_is_written_once(world: TransactionWorld) -> None:
+    producer = begun(world)
+    world.end(producer, commit=True)
+    world.mark()
+    count = len(world.log)
+    world.wait(COMPLETION_MS + 10 * RETRY_MS)
+    assert len(world.log) == count + 1
 
 
 def test_nothing_comes_of_what_is_written_after_the_end_of_the_leadership() -> None:

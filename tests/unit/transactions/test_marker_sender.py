@@ -219,6 +219,16 @@ async def test_a_stream_that_is_gone_needs_no_marker(world: World) -> None:
     assert world.shard.told == SENT.partitions
 
 
+async def test_a_partition_that_is_gone_needs_no_marker(world: World) -> None:
+    """The stream was made anew, with fewer."""
+    world.image.leaders = [3]
+    world.here_fails = PartitionNotFound("t")
+    world.sender.send(world.shard, SENT)
+    await until(lambda: not world.sender.unsent)
+    assert world.shard.told == SENT.partitions
+    assert {host for host, _ in world.requests} == {"host3"}
+
+
 async def test_another_coordinator_sends_what_is_left(world: World) -> None:
     world.here_fails = NotLeader("x")
     world.errors = [6] * 100
