@@ -57,6 +57,7 @@ CORES: Final = (
             "unit/replication",
             "scenarios",
             "unit/partition/replication",
+            "unit/partition/tiering/test_unclean_tier.py",
             "unit/partition/test_moved_back.py",
             "unit/partition/test_recreated.py",
             "unit/partition/test_lost_files.py",

@@ -67,6 +67,23 @@ def test_first_deliveries_go_forward() -> None:
         Delivery(LIMITS, starts={0: -1})
 
 
+def test_of_an_unknown_partition_nothing_is_pending() -> None:
+    delivery = delivered(A)
+    assert list(delivery.pending_offsets(0)) == [0]
+    assert list(delivery.pending_offsets(7)) == []
+    assert delivery.next_offset(7) == 0
+    assert not delivery.nak(Place(7, 0), 0)
+
+
+def test_a_delay_may_be_a_millisecond() -> None:
+    delivery = delivered(A)
+    assert delivery.nak(A, 0, 1)
+    assert delivery.take_redelivery(0) is None
+    assert delivery.next_deadline_ms == 1
+    delivery.expire(1)
+    assert delivery.take_redelivery(1) == Delivered(A, 2, 2)
+
+
 def test_the_ack_floor_is_below_the_lowest_pending_record() -> None:
     delivery = delivered(A, B, C)
     assert delivery.ack_floor == Position(0, {0: 0})

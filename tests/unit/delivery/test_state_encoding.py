@@ -37,6 +37,13 @@ def test_a_new_delivery_is_a_few_bytes() -> None:
     assert (again.next_offset(3), again.delivered.offsets) == (5, {3: 5})
 
 
+@pytest.mark.parametrize("start", [127, 128, 129, 16_383, 16_384, 2**62])
+def test_numbers_of_all_lengths(start: int) -> None:
+    delivery = Delivery(LIMITS, starts={start % 1_000: start})
+    again = Delivery.decode(delivery.encode(0), LIMITS, 0)
+    assert again.delivered.offsets == {start % 1_000: start}
+
+
 def test_what_remains_of_a_wait_goes_on_rounded_up() -> None:
     delivery = Delivery(LIMITS, starts={0: 0})
     delivery.deliver(Place(0, 0), 0)

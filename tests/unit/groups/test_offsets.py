@@ -316,6 +316,15 @@ def test_a_stream_takes_its_offsets_along() -> None:
     assert world.committed() is None
 
 
+def test_a_commit_that_is_refused_does_not_end_a_group_that_has_had_members() -> None:
+    world = GroupWorld(NO_DELAY.model_copy(update={"offset_metadata_bytes_max": 3}))
+    world.leave(GroupCaller(member(world).member_id))
+    for group, state in (("g", "Empty"), ("new", None)):
+        token = world.commit(5, metadata="four", group=group)
+        assert told(token) is ErrorCode.offset_metadata_too_large
+        assert world.state(group) == state
+
+
 def test_one_of_the_same_name_is_another() -> None:
     world = GroupWorld()
     world.commit(5)

@@ -3,7 +3,7 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.errors import CorruptBatch
+from streamlog.errors import BrokenInvariant, CorruptBatch
 from streamlog.groups.records import (
     BARRIER,
     NO_TOPIC_ID,
@@ -11,12 +11,15 @@ from streamlog.groups.records import (
     GroupKey,
     KeptGroup,
     KeptMember,
+    MemberKey,
+    MemberMetadata,
     OffsetKey,
     group_record,
     offset_record,
     read_group,
     read_key,
     read_offset,
+    share_group_record,
 )
 
 KEY = OffsetKey("g", "t", 5)
@@ -103,3 +106,13 @@ def test_a_topic_id_has_sixteen_bytes(tags: bytes) -> None:
     assert value is not None
     committed = read_offset(value[: -len(b"\x01\x00\x10") - 16] + tags)
     assert committed == COMMITTED._replace(topic_id=NO_TOPIC_ID)
+
+
+@pytest.mark.parametrize("change", [{"regex": "t.*"}, {"instance_id": "one"}])
+def test_a_member_of_a_share_group_has_neither_an_expression_nor_a_place(
+    change: dict[str, str],
+) -> None:
+    member = MemberMetadata(None, None, "client", "/host", ("t",), None, -1, None)
+    assert share_group_record((MemberKey("g", "m"), member)).value is not None
+    with pytest.raises(BrokenInvariant, match="neither"):
+        share_group_record((MemberKey("g", "m"), member._replace(**change)))  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from streamlog.log.control_load import load
+from streamlog.log.control_load import history_of, load, read_again
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.erasure.erasures_file import FILE_NAME, encode
 from tests.erased_log import ErasedLog
@@ -41,6 +41,31 @@ def test_out_of_the_log_where_there_is_no_file(log: ErasedLog) -> None:
     log.erase([40])
     assert start_again(log, 0, 100) == [3, 4, 30, 40, 61]
     assert log.log.erasures.unkept_offset == 30
+
+
+def test_a_history_ends_with_the_newest_epoch(log: ErasedLog) -> None:
+    assert history_of(log.log) == (0, -1, 0)
+    append(log, 3, epoch=2)
+    append(log, 3, epoch=5)
+    assert history_of(log.log) == (6, 5, 3)
+
+
+def test_what_is_read_again_is_newer_than_what_was_known(log: ErasedLog) -> None:
+    append(log, 3)
+    log.erase([1])
+    versions = log.log.erasures.version, log.log.transactions.version
+    erasures, transactions = read_again(log.log)
+    assert (erasures.version, transactions.version) == (versions[0] + 1, versions[1] + 1)
+    erasures.commit(4)
+    assert list(erasures.erased) == [1, 3]
+
+
+def test_the_file_is_not_written_again_for_what_it_has(log: ErasedLog) -> None:
+    append(log, 5)
+    log.erase([3])
+    log.keep()
+    start_again(log, 6, 5, kept_end=6)
+    assert log.log.erasures.kept_end == 6
 
 
 def test_the_file_knows_what_is_below_the_checkpoint(log: ErasedLog) -> None:

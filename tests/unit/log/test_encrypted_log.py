@@ -58,6 +58,49 @@ def test_nothing_of_it_is_on_the_disk(disk: SimDisk) -> None:
     assert len(keys_on(disk)) == log.segment_count
 
 
+def test_a_clean_start_reads_nothing_of_the_sealed_segments(disk: SimDisk) -> None:
+    filled(disk)
+    log = open_log(disk, HIDDEN, recovery_point=80)
+    assert not any(segment.verified for segment in log.segments)
+    assert log.damaged_from is None
+
+
+def test_a_sealed_segment_without_its_data_key_is_damaged(disk: SimDisk) -> None:
+    filled(disk)
+    key = keys_on(disk)[1]
+    disk.remove(f"{FOLDER}/{key}")
+    log = open_log(disk, HIDDEN, recovery_point=80)
+    assert log.damaged_from == int(key.partition(".")[0])
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_the_end_is_not_believed_without_its_data_key(disk: SimDisk, is_lost: bool) -> None:
+    filled(disk)
+    key = f"{FOLDER}/{keys_on(disk)[-1]}"
+    start = int(keys_on(disk)[-1].partition(".")[0])
+    if is_lost:
+        disk.remove(key)
+    else:
+        disk.replace(key, disk.content(key)[:-1])
+    log = open_log(disk, HIDDEN, recovery_point=80)
+    assert log.recovery.scanned_segments == 1
+    assert start in (log.log_end_offset, log.damaged_from)
+
+
+def test_records_in_the_clear_at_the_end_of_an_encrypted_log_are_refused(disk: SimDisk) -> None:
+    log = open_log(disk)
+    append(log, [SECRET])
+    log.close()
+    with pytest.raises(StorageFailed, match="in the clear"):
+        open_log(disk, ALWAYS, recovery_point=1)
+
+
+def test_without_a_key_a_log_that_is_to_be_encrypted_is_not_opened(disk: SimDisk) -> None:
+    for is_new in (False, True):
+        with pytest.raises(EncryptionKeyMissing):
+            opened_with(disk, KeyRing(), is_new=is_new)
+
+
 def test_a_torn_header_does_not_pass_for_records_in_the_clear(disk: SimDisk) -> None:
     """The power was lost while a log's first batch was written: neither its key nor all of it is on the disk."""
     log = open_log(disk, ALWAYS)

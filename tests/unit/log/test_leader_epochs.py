@@ -54,6 +54,13 @@ def test_the_epoch_of_a_record(epochs: LeaderEpochs) -> None:
     assert epochs.epoch_at(9) == -1
 
 
+def test_what_was_written_before_the_first_known_epoch_is_of_none(epochs: LeaderEpochs) -> None:
+    epochs.advance_start(12)
+    assert epochs.between(4, 11) == [EpochStart(3, 10)]
+    assert epochs.between(11, 26) == [EpochStart(3, 11), EpochStart(7, 25)]
+    assert epochs.between(4, 10) == []
+
+
 def test_truncation_forgets_what_began_later(epochs: LeaderEpochs) -> None:
     assert not epochs.truncate(26)
     assert epochs.truncate(25)

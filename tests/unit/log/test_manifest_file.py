@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from streamlog.log.manifest import LogManifest, ManifestFile, SealedSegment
+from streamlog.log.manifest import LogManifest, ManifestFile, SealedSegment, SyncedManifest
 from tests.log_folder import FOLDER
 from tests.simulation.disk import SimDisk
 
@@ -58,6 +58,31 @@ def test_the_start_falls_only_if_it_is_to(disk: SimDisk, file: ManifestFile) -> 
         assert stored(disk) == LogManifest(8, 24, 20, SEALED[1:], 2)
     file.lower_start(7)
     assert stored(disk) == LogManifest(7, 24, 20, SEALED[1:], 3)
+
+
+@pytest.mark.parametrize(
+    ("offset", "active_offset", "synced_end", "count"),
+    [(22, 16, 20, 2), (20, 16, 20, 2), (19, 16, 16, 2), (8, 8, 8, 1)],
+)
+def test_a_cut_leaves_what_was_synced_before_it(
+    disk: SimDisk, file: ManifestFile, offset: int, active_offset: int, synced_end: int, count: int
+) -> None:
+    file.end_at(offset, active_offset)
+    assert stored(disk) == LogManifest(0, active_offset, synced_end, SEALED[:count], 2)
+
+
+def test_a_sync_that_began_before_a_cut_tells_nothing_of_the_log_after_it(
+    disk: SimDisk, file: ManifestFile
+) -> None:
+    late = SyncedManifest(file.era, 0, 32, 40, (*SEALED, SealedSegment(24, 32, 80)))
+    file.end_at(16, 16)
+    file.note_synced(late)
+    assert stored(disk) == LogManifest(0, 16, 16, SEALED[:2], 2)
+    file.begin_anew(50)
+    file.note_synced(late._replace(era=late.era + 1))
+    assert stored(disk).synced_end == 50
+    file.note_synced(late._replace(era=file.era, log_start_offset=50, sealed=()))
+    assert stored(disk).synced_end == 40
 
 
 def test_nothing_new_is_not_written(disk: SimDisk, file: ManifestFile) -> None:

@@ -16,6 +16,8 @@ from streamlog.errors import (
 from streamlog.partition.partition import Partition
 from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
+from streamlog.record.transaction_marker import TransactionMarker
+from streamlog.replication.producer_table import PRODUCERS_MAX
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
 from tests.record_batches import HandRecord, hand_batch
 from tests.unit.partition.replica_world import ReplicaWorld
@@ -135,6 +137,56 @@ async def test_a_restart_reads_all_segments_that_are_young_enough(
     async with world.node(**SMALL) as registry:
         offset = await produce(registry.partition(tp("s")), early)
         assert offset == (21 if expired else 0)
+
+
+def flip_in_the_middle(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+async def test_damage_hides_no_producer_of_another_segment(world: World) -> None:
+    async with world.node(**SMALL) as registry:
+        await world.create("s")
+        for sequence in range(12):
+            await produce(registry.partition(tp("s")), batch_of(sequence, bytes(1000)))
+        segments = [segment.path for segment in registry.partition(tp("s"))._log.segments]
+        assert len(segments) > 3
+    flip_in_the_middle(Path(segments[1]))
+    async with world.node(**SMALL) as registry:
+        partition = registry.partition(tp("s"))
+        assert await produce(partition, batch_of(11, bytes(1000))) == 11
+        with pytest.raises(OutOfOrderSequence):
+            await produce(partition, batch_of(13))
+        assert await produce(partition, batch_of(12)) == 12
+
+
+async def test_no_transaction_ends_before_producers_are_known(world: World) -> None:
+    marker = TransactionMarker(7, 1, True, 0, 2)
+    async with world.node(**SMALL) as registry:
+        await world.create("s")
+        await produce(registry.partition(tp("s")), batch_of(0))
+    async with world.node(**SMALL) as registry:
+        partition = registry.partition(tp("s"))
+        with pytest.raises(NotLeader, match="producers are not known"):
+            partition.producing.end(marker, Told())
+        assert partition.log_end_offset == 1
+        await partition.end_transaction(marker)
+        assert partition.log_end_offset == 2
+
+
+async def test_no_more_transactions_are_kept_as_verified_than_producers(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s")
+        producing = registry.partition(tp("s")).producing
+        first = producing.verify_producer(0, 0)
+        assert first is producing.verify_producer(0, 0)
+        for producer_id in range(1, PRODUCERS_MAX + 1):
+            producing.verify_producer(producer_id, 0)
+        assert producing.verify_producer(PRODUCERS_MAX, 0) is producing.verify_producer(
+            PRODUCERS_MAX, 0
+        )
+        assert producing.verify_producer(0, 0) is not first, "its batch is verified again"
 
 
 async def test_followers_know_what_they_fetched(tmp_path: Path) -> None:

@@ -195,6 +195,25 @@ def test_a_failed_append_takes_the_partition_offline(
     assert bench.state.in_flight_bytes == 0
 
 
+def test_the_first_failure_of_a_write_is_the_one_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, "commit")
+    failures = [StorageFailed("first"), StorageFailed("second")]
+
+    def broken(_log: PartitionLog, _batch: bytes, _now_ms: int) -> None:
+        raise failures[len(told)]
+
+    told: list[StorageFailed] = []
+    monkeypatch.setattr(PartitionLog, "append", broken)
+    for _ in failures:
+        with pytest.raises(StorageFailed) as failed:
+            bench.state.write(b"batch", 5)
+        told.append(failed.value)
+    assert told == failures
+    assert bench.state.failure is failures[0]
+
+
 def test_a_failed_sync_fails_all_that_waits_and_nothing_is_acknowledged_after_it(
     tmp_path: Path,
 ) -> None:

@@ -5,6 +5,7 @@ from streamlog.coordination.effects import NONE
 from streamlog.transactions.coordinator import COMPLETION_MS, HELD_MS, RETRY_MS
 from streamlog.transactions.requests import (
     NO_PRODUCER_EPOCH,
+    EndRequest,
     GivenProducer,
     InitRequest,
     TakeProducerId,
@@ -92,6 +93,14 @@ def test_without_a_producer_id_the_id_is_not_known_either(world: TransactionWorl
     world.no_producer_id = ErrorCode.coordinator_not_available
     assert world.error(world.init()) is ErrorCode.coordinator_not_available
     assert not list(world.coordinator.transactions())
+    world.no_producer_id = None
+    assert world.initialised() == (100, 0)
+
+
+def test_an_id_that_was_given_no_producer_id_takes_no_room() -> None:
+    world = TransactionWorld(TransactionsSection(ids_per_partition_max=1))
+    world.no_producer_id = ErrorCode.coordinator_not_available
+    assert world.error(world.init(name="another")) is ErrorCode.coordinator_not_available
     world.no_producer_id = None
     assert world.initialised() == (100, 0)
 
@@ -451,6 +460,15 @@ def test_a_crash_leaves_the_state_before_or_the_one_after(kept: int) -> None:
     assert world.kept.state is State.COMPLETE_COMMIT
 
 
+def test_a_completion_is_written_once(world: TransactionWorld) -> None:
+    producer = begun(world)
+    world.end(producer, commit=True)
+    world.mark()
+    count = len(world.log)
+    world.wait(COMPLETION_MS + 10 * RETRY_MS)
+    assert len(world.log) == count + 1
+
+
 def test_nothing_comes_of_what_is_written_after_the_end_of_the_leadership() -> None:
     world = TransactionWorld(commits=False)
     asked = world.init()
@@ -550,3 +568,92 @@ def test_one_producer_id_at_a_time(world: TransactionWorld) -> None:
     world.carry_out(take.then(100, world.now))
     assert first.result.producer == (100, 0)
     assert world.initialised() == (100, 1)
+
+
+def test_a_producer_id_that_comes_after_the_leadership_is_given_to_nobody() -> None:
+    world = TransactionWorld()
+    asked = Token("init")
+    (take,) = world.coordinator.init_producer(
+        InitRequest(ID, 60_000, NO_PRODUCER_EPOCH), asked, world.now
+    )
+    assert isinstance(take, TakeProducerId)
+    world.carry_out(world.coordinator.close())
+    world.carry_out(take.then(100, world.now))
+    assert world.error(asked) is ErrorCode.not_coordinator
+    assert not world.log
+
+
+def test_what_waits_for_another_producer_id_goes_on_without_one(world: TransactionWorld) -> None:
+    last = at_epoch(world, EPOCH_MAX - 1)
+    assert world.add(last, 0).result is NONE
+    ending = Token("end")
+    (take,) = world.coordinator.end(EndRequest(ID, last, True, 2), ending, world.now)
+    assert isinstance(take, TakeProducerId)
+    adding = world.add(last, 1)
+    assert not adding.results
+    world.carry_out(take.then(ErrorCode.coordinator_not_available, world.now))
+    assert world.error(ending) is ErrorCode.coordinator_not_available
+    assert adding.result is NONE
+    assert world.kept.partitions == {("t", 0), ("t", 1)}
+
+
+def test_an_id_that_is_being_given_has_nothing_to_abort(world: TransactionWorld) -> None:
+    (take,) = world.coordinator.init_producer(
+        InitRequest(ID, 60_000, NO_PRODUCER_EPOCH), Token("init"), world.now
+    )
+    assert isinstance(take, TakeProducerId)
+    aborting = Token("abort")
+    world.carry_out(world.coordinator.abort(ID, aborting, world.now))
+    assert world.error(aborting) is ErrorCode.transactional_id_not_found
+
+
+def test_a_time_out_comes_after_a_change_that_has_failed() -> None:
+    world = TransactionWorld()
+    producer = begun(world)
+    world.commits = False
+    adding = world.add(producer, 1)
+    world.wait(61_000)
+    (write,) = world.writing
+    world.writing.clear()
+    world.commits = True
+    world.carry_out(write.then(ErrorCode.coordinator_not_available, world.now))
+    assert adding.result is ErrorCode.coordinator_not_available
+    world.wait(RETRY_MS)
+    assert world.kept.state is State.PREPARE_ABORT
+
+
+def test_an_id_is_forgotten_once_the_log_says_so() -> None:
+    world = TransactionWorld(TransactionsSection(id_expiration_ms=5_000))
+    world.initialised()
+    world.refuse = ErrorCode.coordinator_not_available
+    world.wait(10_000)
+    assert world.coordinator.find(ID) is not None
+    world.refuse = None
+    world.wait(RETRY_MS)
+    assert world.coordinator.find(ID) is None
+
+
+def test_a_marker_that_is_told_twice_does_not_end_the_next_transaction(
+    world: TransactionWorld,
+) -> None:
+    """Before version 2 the next one has the same epoch."""
+    producer = begun(world, 0, version=0)
+    world.end(producer, commit=True, version=0)
+    (sent,) = world.markers
+    world.mark()
+    assert world.add(producer, 0, version=0).result is NONE
+    world.marked(sent, ("t", 0))
+    assert world.kept.state is State.ONGOING
+    world.wait(COMPLETION_MS)
+    assert world.kept.state is State.ONGOING
+
+
+def test_a_completion_is_not_written_after_the_next_producer(world: TransactionWorld) -> None:
+    """Its record says as much."""
+    producer = begun(world)
+    world.end(producer, commit=True)
+    world.mark()
+    world.initialised()
+    count = len(world.log)
+    world.wait(2 * COMPLETION_MS)
+    assert len(world.log) == count

@@ -1,6 +1,7 @@
 """Markers to the leaders of partitions, on this node and others, until each has them."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from streamlog.metadata.quorum.peers import PeerAddress
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.record.transaction_marker import TransactionMarker
 from streamlog.transactions import marker_sender
-from streamlog.transactions.marker_sender import REQUESTS_MAX, MarkerSender
+from streamlog.transactions.marker_sender import REQUESTS_MAX, TOLD_AFTER, MarkerSender
 from streamlog.transactions.requests import SendMarkers
 from streamlog.transactions.transaction import PartitionId, ProducerEpoch
 from tests.kafka_node import until
@@ -182,6 +183,30 @@ async def test_the_next_leader_is_told(world: World) -> None:
     assert {host for host, _ in world.requests} == {"host3"}
 
 
+async def test_a_leader_whose_address_is_not_known_is_told_later(world: World) -> None:
+    world.image.leaders = [9, 9, 1]
+    world.sender.send(world.shard, SENT)
+    await until(lambda: world.sender.unsent == 2)
+    await asyncio.sleep(0.05)
+    world.image.leaders = [3, 2, 1]
+    await until(lambda: not world.sender.unsent)
+    assert world.shard.told == SENT.partitions
+    assert {host for host, _ in world.requests} == {"host2", "host3"}
+
+
+async def test_markers_that_are_not_taken_for_long_are_told_of(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = SENT._replace(partitions=frozenset({("t", 1)}))
+    world.shard.sent = sent
+    world.errors = [6] * TOLD_AFTER
+    world.sender.send(world.shard, sent)
+    await until(lambda: not world.sender.unsent)
+    told = [it for it in caplog.records if it.levelno >= logging.WARNING]
+    assert len(told) == 1
+    assert vars(told[0])["transactional_id"] == "x"
+
+
 async def test_a_stream_that_is_gone_needs_no_marker(world: World) -> None:
     world.image.is_deleted = True
     world.here_fails = PartitionNotFound("t/0")
@@ -192,6 +217,16 @@ async def test_a_stream_that_is_gone_needs_no_marker(world: World) -> None:
     world.is_newest = True
     await until(lambda: not world.sender.unsent)
     assert world.shard.told == SENT.partitions
+
+
+async def test_a_partition_that_is_gone_needs_no_marker(world: World) -> None:
+    """The stream was made anew, with fewer."""
+    world.image.leaders = [3]
+    world.here_fails = PartitionNotFound("t")
+    world.sender.send(world.shard, SENT)
+    await until(lambda: not world.sender.unsent)
+    assert world.shard.told == SENT.partitions
+    assert {host for host, _ in world.requests} == {"host3"}
 
 
 async def test_another_coordinator_sends_what_is_left(world: World) -> None:
@@ -216,3 +251,19 @@ async def test_markers_of_one_node_share_requests(world: World) -> None:
     await until(lambda: not world.sender.unsent)
     assert len(world.requests) <= 2 * REQUESTS_MAX
     assert all(it.told == SENT.partitions for it in shards)
+
+
+async def test_what_waits_for_a_request_is_let_go_of_with_the_leadership(world: World) -> None:
+    world.answers.clear()
+    world.image.leaders = [2, 2, 2]
+    shards = [Shard() for _ in range(20)]
+    for shard in shards:
+        world.sender.send(shard, SENT)  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+    await until(lambda: len(world.requests) == REQUESTS_MAX)
+    for shard in shards:
+        shard.leads = False
+    count = len(world.requests)
+    world.answers.set()
+    await until(lambda: not world.sender.unsent)
+    assert len(world.requests) == count

@@ -208,6 +208,12 @@ def test_when_another_coordinates_whoever_waits_is_told() -> None:
     assert joining.result.error is ErrorCode.not_coordinator
 
 
+def test_members_that_wait_for_nothing_are_told_nothing_by_the_end_of_a_leadership() -> None:
+    world = GroupWorld()
+    world.stable(2)
+    assert not world.coordinator.close()
+
+
 def test_while_we_cannot_be_heard_no_session_ends() -> None:
     world = GroupWorld()
     (leader,) = world.stable()

@@ -7,10 +7,10 @@ import pytest
 from streamlog.config import GroupsSection
 from streamlog.coordination.effects import NONE
 from streamlog.groups.records import NOTHING
-from streamlog.groups.requests import GroupCaller, HeartbeatAnswer
+from streamlog.groups.requests import GroupCaller, HeartbeatAnswer, HeartbeatRequest
 from streamlog.wire.error_codes import ErrorCode
 from tests.consumer_world import WorldMember, numbers, settle
-from tests.group_world import NO_DELAY, GroupWorld
+from tests.group_world import NO_DELAY, GroupWorld, Token
 
 
 @pytest.fixture
@@ -176,6 +176,19 @@ def test_what_is_refused(world: GroupWorld, error: ErrorCode, says: dict[str, ob
     asked: dict[str, object] = {"member_id": "b", "epoch": 0, **says}
     token = world.consumer_beat(asked.pop("member_id"), asked.pop("epoch"), **asked)  # type: ignore[arg-type]
     assert token.result.error is error
+
+
+def test_who_joins_owns_nothing(world: GroupWorld) -> None:
+    a = member(world, "a")
+    a.step()
+    asked = HeartbeatRequest(
+        "g", "b", 0, "client", "/host", rebalance_timeout_ms=60_000, topics=("t",), owned=a.owned
+    )
+    for owned, error in ((a.owned, ErrorCode.invalid_request), (NOTHING, NONE)):
+        token = Token("b")
+        request = asked._replace(owned=owned)
+        world.carry_out(world.coordinator.consumer_heartbeat(request, token, world.now))
+        assert token.result.error is error
 
 
 def test_a_full_group() -> None:

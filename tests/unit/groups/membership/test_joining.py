@@ -188,6 +188,22 @@ def test_nor_all_groups_together() -> None:
     assert world.join(group="h", protocols=large).result.error is NONE
 
 
+def test_members_count_from_when_they_join() -> None:
+    world = GroupWorld(NO_DELAY.model_copy(update={"groups_bytes_max": 1024}))
+    assert world.join(protocols=(("range", bytes(700)),)).result.error is NONE
+    answer = world.join(group="h", protocols=(("range", bytes(400)),)).result
+    assert answer.error is ErrorCode.group_max_size_reached
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_all_groups_together_may_have_just_so_much(more: int) -> None:
+    world = GroupWorld(NO_DELAY.model_copy(update={"groups_bytes_max": 1024}))
+    world.stable(protocols=(("range", bytes(700)),))
+    left = 1024 - world.coordinator._table.kept_bytes - len("range")
+    answer = world.join(group="h", protocols=(("range", bytes(left + more)),)).result
+    assert answer.error is (ErrorCode.group_max_size_reached if more else NONE)
+
+
 def test_there_are_only_so_many_groups() -> None:
     world = GroupWorld(NO_DELAY.model_copy(update={"groups_per_partition_max": 1}))
     world.stable()

@@ -98,6 +98,18 @@ def test_the_last_of_the_new_protocol_leaves_a_classic_group() -> None:
     assert world.beat(last) is NONE
 
 
+def test_a_group_that_is_classic_again_is_so_for_the_next_coordinator() -> None:
+    world = world_with()
+    old = first(world)
+    WorldMember(world, "new").step()
+    again = classic(world, old.member_id)
+    has(world, again)
+    world.consumer_beat("new", -1)
+    world.crash()
+    assert kind(world) == "classic"
+    assert world.beat(again) is not ErrorCode.unknown_member_id
+
+
 def test_a_classic_member_that_does_not_join_again_is_gone() -> None:
     world = world_with()
     old = first(world)

@@ -98,3 +98,13 @@ def test_files_are_synced_one_by_one_only_if_not_all_are_synced(disk: SimDisk) -
     syncs.add(FOLDER, [f"{FOLDER}/missing"])
     assert syncs.run(disk, files, lambda: True) == {}
     assert list(syncs.run(disk, files, lambda: False)) == [FOLDER]
+
+
+@pytest.mark.parametrize("line", [b"gone 5", b"gone 5 x", b"gone 5 7 9", b"gone", b"x", b"\xff"])
+def test_a_line_that_cannot_be_read_counts_as_a_lost_end(disk: SimDisk, line: bytes) -> None:
+    disk.replace(f"{FOLDER}/{FILE_NAME}", b"gone 5 7\n")
+    found = opened(disk)
+    assert (found.is_noted, found.gone) == (False, Gone(5, 7))
+    disk.replace(f"{FOLDER}/{FILE_NAME}", line + b"\n")
+    found = opened(disk)
+    assert (found.is_noted, found.gone) == (True, None)

@@ -6,8 +6,9 @@ import pytest
 
 from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.quarantine import KEPT_MAX
+from streamlog.log.settings import LogSettings
 from tests.log_folder import FOLDER, append, open_log, read_batches, sync
-from tests.simulation.disk import Fault, SimDisk
+from tests.simulation.disk import Fault, SimDisk, SimFile
 
 
 def path(base_offset: int) -> str:
@@ -52,6 +53,13 @@ def test_damaged_segments_are_kept_as_they_were_and_the_log_ends_before_them(dis
     append(log, 2)
 
 
+def test_no_file_is_left_open_by_a_copy(disk: SimDisk) -> None:
+    log = damaged(disk, 4, 8)
+    log.cut_damage()
+    log.close()
+    assert disk.open_files == 0
+
+
 def test_a_sound_log_is_not_cut(disk: SimDisk) -> None:
     log = damaged(disk)
     log.cut_damage()
@@ -77,3 +85,32 @@ def test_no_more_than_a_few_are_kept(disk: SimDisk) -> None:
     log.cut_damage()
     assert len(kept(disk)) == KEPT_MAX
     assert log.log_end_offset == 0
+
+
+def test_a_large_segment_is_copied_in_pieces(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start has no memory for whole segments of a gigabyte."""
+    settings = LogSettings(segment_bytes=8 << 20)
+    log = open_log(disk, settings)
+    for _ in range(4):
+        append(log, [bytes(600 << 10)])
+    log.roll()
+    sync(log)
+    log.close()
+    content = disk.content(path(0))[:-1] + b"\xff"
+    disk.replace(path(0), content)
+    log = open_log(disk, settings, recovery_point=4)
+    for segment in log.segments:
+        segment.verify()
+    lengths: list[int] = []
+    read = SimFile.pread
+
+    def pread(self: SimFile, length: int, position: int) -> bytes:
+        lengths.append(length)
+        return read(self, length, position)
+
+    monkeypatch.setattr(SimFile, "pread", pread)
+    log.cut_damage()
+    assert disk.content(f"{path(0)}.damaged") == content
+    assert max(lengths) <= 1 << 20

@@ -7,10 +7,13 @@ import pytest
 
 from streamlog.errors import CorruptBatch, StorageFailed, StorageFull
 from streamlog.log.checkpoint import encode_checkpoint
+from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.log.log import PartitionLog
 from streamlog.log.manifest import MANIFEST_NAME
+from streamlog.log.recovery.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings
-from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
+from streamlog.log.storage.file_pool import FilePool
+from tests.log_folder import FOLDER, a_key_ring, append, make_batch, open_log, read_batches, sync
 from tests.simulation.disk import SimDisk
 
 SIZE = len(make_batch(0, 2))
@@ -91,6 +94,93 @@ def test_start_up_does_not_grow_with_the_log() -> None:
     assert counts[0] == counts[1]
 
 
+def test_the_times_of_a_resumed_segment_are_known_at_once(disk: SimDisk) -> None:
+    log = reopen(disk, 20)
+    assert log.recovery.scanned_segments == 0
+    assert log.last_timestamp_ms() == 1_009
+
+
+def test_what_was_synced_is_not_written_again(disk: SimDisk) -> None:
+    disk.replace(path(16, ".index"), b"garbled")  # so that all is read
+    disk.calls.clear()
+    log = reopen(disk, 20)
+    assert log.recovery.scanned_segments == 1
+    assert disk.calls["pwrite"] == disk.calls["write_small"]
+
+
+def test_a_new_log_has_no_epochs_to_store(disk: SimDisk) -> None:
+    folder = FOLDER.with_name("new")
+    disk.make_directory(str(folder))
+    log = open_log(disk, SETTINGS, folder=folder, is_new=True)
+    sync(log)
+    assert not disk.has_file(f"{folder}/leader-epoch-checkpoint")
+
+
+def test_logs_that_are_opened_together_share_the_open_files() -> None:
+    disk = SimDisk()
+    folders = [FOLDER.with_name(str(number)) for number in range(10)]
+    for folder in folders:
+        log = open_log(disk, SETTINGS, folder=folder)
+        append(log)
+        sync(log)
+        log.close()
+    disk.kill()
+    files = FilePool(disk, 2, a_key_ring())
+    for folder in folders:
+        log = PartitionLog.open(folder, SETTINGS, disk=disk, files=files, recovery_point=1)
+        assert log.log_end_offset == 1
+    assert disk.open_files <= 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_name_that_a_killed_process_removed_stays_removed(seed: int) -> None:
+    """The kernel has forgotten the name, and the disk has not: without a sync of the folder it could come back after
+    offsets had been given anew.
+    """
+    disk = SimDisk(seed)
+    log = open_log(disk, SETTINGS)
+    for _ in range(6):
+        append(log, 2)
+    sync(log)
+    for base in (8, 0):
+        disk.unlink(path(base))
+    disk.unlink(f"{FOLDER}/{MANIFEST_NAME}")
+    disk.kill()
+    log = open_log(disk, SETTINGS)
+    assert log.log_end_offset == 0
+    disk.crash()
+    assert not disk.has_file(path(8))
+
+
+def test_logs_that_are_opened_together_leave_the_checkpoint_of_epochs_to_the_next_sync(
+    disk: SimDisk,
+) -> None:
+    file = f"{FOLDER}/leader-epoch-checkpoint"
+    disk.replace(file, LACKING)
+    disk.kill()
+    log = open_log(disk, SETTINGS, recovery_point=20, syncs=DeferredSyncs())
+    assert log.epochs.entries == ((0, 0), (1, 10))
+    assert disk.content(file) == LACKING
+    append(log, 2, epoch=1)
+    sync(log)
+    assert LeaderEpochs.decode(disk.content(file), file).entries == ((0, 0), (1, 10))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_logs_that_are_opened_together_are_synced_together(seed: int) -> None:
+    disk = SimDisk(seed)
+    log = open_log(disk, SETTINGS)
+    sync(log)
+    for _ in range(3):
+        append(log, 2)
+    disk.kill()
+    syncs, files = DeferredSyncs(), FilePool(disk, 16, a_key_ring())
+    PartitionLog.open(FOLDER, SETTINGS, disk=disk, files=files, syncs=syncs, power_lost=False)
+    assert syncs.run(disk, files, lambda: False) == {}
+    disk.crash()
+    assert open_log(disk, SETTINGS).log_end_offset == 6
+
+
 def test_few_files_are_open_however_many_segments() -> None:
     disk = SimDisk()
     log = open_log(disk, LogSettings(segment_bytes=100))
@@ -152,6 +242,7 @@ def test_a_new_segment_without_what_came_before_it_is_removed(disk: SimDisk) -> 
     log = reopen(disk, 8)
     assert (log.log_end_offset, log.recovery.cut_at) == (12, 16)
     assert log.segment_count == 2
+    assert (log.recovery.cut_file, log.recovery.cut_position) == (path(8), 2 * SIZE)
 
 
 def test_what_goes_on_into_the_next_segment_is_cut(disk: SimDisk) -> None:
@@ -168,6 +259,8 @@ def test_an_empty_log_after_a_power_cut(disk: SimDisk) -> None:
     disk.replace(path(0), b"")
     log = reopen(disk, 0)
     assert (log.log_end_offset, log.recovery.lost_synced) == (0, 0)
+    file = f"{FOLDER}/leader-epoch-checkpoint"
+    assert LeaderEpochs.decode(disk.content(file), file).entries == ()
     append(log)
     assert bases(log) == [0]
 
@@ -188,6 +281,42 @@ def test_damage_below_the_recovery_point_is_kept_and_not_served(
         with pytest.raises(CorruptBatch, match=f"{path(16)} position 0: offsets "):
             log.read(offset, 10_000, 20)
     assert [header.base_offset for header, _ in read_batches(log, 18)] == [18]
+
+
+def test_a_damage_is_told_once(disk: SimDisk, caplog: pytest.LogCaptureFixture) -> None:
+    reopen(disk, 20).close()  # has a manifest from here on
+    disk.replace(path(0), disk.content(path(0))[:SIZE])  # of another size, so that it is not read
+    disk.replace(path(8), b"")
+    log = reopen(disk, 20)
+    assert [file for file, _ in log.recovery.damages] == [path(0), path(8)]
+    for file in (path(0), path(8)):
+        assert sum(getattr(it, "file", "") == file for it in caplog.records) == 1
+
+
+def test_a_damage_that_reading_has_told_is_told_once(
+    disk: SimDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.replace(path(8), disk.content(path(8))[:SIZE])
+    log = reopen(disk, 20)
+    assert [file for file, _ in log.recovery.damages] == [path(8)]
+    assert sum(getattr(it, "file", "") == path(8) for it in caplog.records) == 1
+
+
+@pytest.mark.parametrize("power_lost", [False, True])
+def test_a_synced_last_batch_with_a_wrong_count_is_not_cut(disk: SimDisk, power_lost: bool) -> None:
+    """Where it ended is told by its last offset alone, and by the recovery point."""
+    flip(disk, path(16), SIZE + 60)  # in the count of records
+    log = reopen(disk, 19, power_lost=power_lost)
+    [(file, damage)] = log.recovery.damages
+    assert (file, damage.offset, damage.end_offset) == (path(16), 18, 20)
+    assert log.log_end_offset == 20
+
+
+def test_a_last_batch_that_may_be_torn_is_cut(disk: SimDisk) -> None:
+    flip(disk, path(16), SIZE + 60)
+    log = reopen(disk, 18, power_lost=False)
+    assert (log.log_end_offset, log.recovery.damages) == (18, [])
+    assert log.recovery.cut_at == 18
 
 
 def test_records_that_were_synced_and_are_gone_are_told_of(
@@ -305,6 +434,22 @@ def test_damaged_epochs_are_read_from_the_batches(
     assert disk.content(file) == before
 
 
+@pytest.mark.parametrize("recovery_point", [0, 8])
+def test_batches_that_are_read_belie_the_checkpoint_of_epochs(
+    disk: SimDisk, recovery_point: int
+) -> None:
+    disk.replace(f"{FOLDER}/leader-epoch-checkpoint", encode_checkpoint(["0 0", "1 12"]))
+    log = reopen(disk, recovery_point)
+    assert log.epochs.entries == ((0, 0), (1, 10))
+
+
+def test_an_epoch_is_known_by_a_header_whose_records_are_damaged(disk: SimDisk) -> None:
+    disk.replace(f"{FOLDER}/leader-epoch-checkpoint", b"")
+    flip(disk, path(8), 2 * SIZE - 1)
+    log = reopen(disk, 20)
+    assert log.epochs.entries == ((0, 0), (1, 10))
+
+
 def test_epochs_of_an_empty_active_segment_are_those_of_the_one_before(disk: SimDisk) -> None:
     log = reopen(disk, 20)
     log.roll()
@@ -344,13 +489,95 @@ def test_a_purged_log_knows_its_epoch(disk: SimDisk) -> None:
     assert log.epochs.end_offset_for(1, 20) == (1, 20)
 
 
+MANY = LogSettings(segment_bytes=1_000 * SIZE, index_interval_bytes=SIZE)
+
+
+def entries_of(disk: SimDisk, suffix: str) -> list[tuple[int, int]]:
+    size = {".index": 8, ".timeindex": 12}[suffix]
+    data = disk.content(path(0, suffix))
+    return [
+        struct.unpack(">II" if size == 8 else ">QI", data[at : at + size])
+        for at in range(0, len(data), size)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "at", "change"),
+    [
+        (
+            ".index",
+            -1,
+            (1, 0),
+        ),  # the offset of the last batch: too many entries for each to be compared
+        (".index", 69, (1, 0)),  # one of those that are compared
+        (".timeindex", -1, (-1, 0)),
+        (".timeindex", 69, (1, 0)),
+    ],
+)
+def test_an_index_of_the_active_segment_that_lies_is_made_anew(
+    suffix: str, at: int, change: tuple[int, int]
+) -> None:
+    disk = SimDisk()
+    log = open_log(disk, MANY)
+    for number in range(260):
+        append(log, 2, timestamp_ms=1_000 + number)
+    log.close()
+    entries = entries_of(disk, suffix)
+    assert len(entries) > 100
+    disk.kill()
+    assert open_log(disk, MANY, recovery_point=520).recovery.scanned_segments == 0
+    first, second = entries[at]
+    entries[at] = first + change[0], second + change[1]
+    form = ">II" if suffix == ".index" else ">QI"
+    disk.replace(path(0, suffix), b"".join(struct.pack(form, *entry) for entry in entries))
+    disk.kill()
+    log = open_log(disk, MANY, recovery_point=520)
+    assert log.recovery.scanned_segments == 1
+    assert log.recovery.rebuilt == [path(0, suffix)]
+    assert log.offset_for_timestamp(1_259, 520) == (518, 1_259)
+
+
+def test_a_lying_entry_at_the_recovery_point_is_not_the_end() -> None:
+    disk = SimDisk()
+    log = open_log(disk, MANY)
+    for number in range(260):
+        append(log, 2, timestamp_ms=1_000 + number)
+    log.close()
+    entries = entries_of(disk, ".index")
+    last, position = entries[-1]
+    entries[-1] = last + 1, position
+    disk.replace(path(0, ".index"), b"".join(struct.pack(">II", *entry) for entry in entries))
+    disk.kill()
+    log = open_log(disk, MANY, recovery_point=last - 1)
+    assert log.log_end_offset == 520
+
+
+def test_a_damaged_index_of_the_active_segment_is_removed(disk: SimDisk) -> None:
+    disk.replace(path(16, ".index"), b"garbled")
+    log = reopen(disk, 20)
+    assert log.recovery.rebuilt == [path(16, ".index")]
+    assert not disk.has_file(path(16, ".index"))
+
+
+def test_a_damaged_manifest_of_one_segment_is_written_again() -> None:
+    disk = SimDisk()
+    log = open_log(disk, SETTINGS)
+    append(log, 2)
+    log.close()
+    manifest = f"{FOLDER}/{MANIFEST_NAME}"
+    disk.replace(manifest, b"garbled")
+    assert reopen(disk, 2).recovery.rebuilt == [manifest]
+    assert reopen(disk, 2).recovery.rebuilt == []
+
+
 def test_files_of_no_segment_are_removed(disk: SimDisk) -> None:
     disk.replace(path(77, ".index"), b"")
     disk.replace(f"{FOLDER}/leader-epoch-checkpoint.tmp", b"half")
     disk.replace(f"{FOLDER}/partition.metadata", b"kept")
+    disk.replace(f"{FOLDER}/notes.index", b"kept")
     log = reopen(disk, 20)
     assert sorted(log.recovery.removed) == [f"{77:020d}.index", "leader-epoch-checkpoint.tmp"]
-    assert "partition.metadata" in disk.sizes(str(FOLDER))
+    assert {"partition.metadata", "notes.index"} <= disk.sizes(str(FOLDER)).keys()
 
 
 # The log start
@@ -360,6 +587,14 @@ def test_segments_below_the_log_start_are_removed(disk: SimDisk) -> None:
     log = reopen(disk, 20, log_start_offset=9)
     assert (log.log_start_offset, log.segment_count) == (9, 2)
     assert path(0).rpartition("/")[2] not in disk.sizes(str(FOLDER))
+
+
+def test_a_segment_below_the_log_start_is_not_missed(disk: SimDisk) -> None:
+    reopen(disk, 20).close()  # has a manifest from here on
+    disk.remove(path(0))
+    log = reopen(disk, 20, log_start_offset=8)
+    assert log.damaged_from is None
+    assert f"{0:020d}.log" not in log.recovery.removed
 
 
 def test_a_folder_of_which_nothing_is_known_begins_where_it_does(disk: SimDisk) -> None:
@@ -373,6 +608,17 @@ def test_a_log_start_never_moves_because_a_file_is_missing(disk: SimDisk) -> Non
     assert (log.log_start_offset, log.damaged_from) == (0, 0)
     with pytest.raises(CorruptBatch, match="missing"):
         log.read(0, 10_000, 20)
+
+
+def test_the_manifest_names_the_segment_that_begins_at_a_start_past_the_end(disk: SimDisk) -> None:
+    log = reopen(disk, 20)
+    log.manifest.begin_at(30)
+    log.close()
+    for _ in range(2):
+        log = reopen(disk, 20)
+        assert (log.log_start_offset, log.log_end_offset) == (30, 30)
+        assert log.manifest.stored is not None
+        assert (log.manifest.stored.active_offset, log.manifest.stored.sealed) == (30, ())
 
 
 def test_offsets_below_the_log_start_are_not_given_again(disk: SimDisk) -> None:
@@ -390,6 +636,15 @@ def test_a_failing_disk_is_named(disk: SimDisk, operation: str) -> None:
     disk.fail(operation, errno.EIO)
     with pytest.raises(StorageFailed, match=str(FOLDER)):
         open_log(disk, SETTINGS)
+
+
+def test_a_checkpoint_of_epochs_that_cannot_be_written_is_named(disk: SimDisk) -> None:
+    disk.replace(f"{FOLDER}/leader-epoch-checkpoint", b"")
+    disk.kill()
+    disk.fail("create", errno.EIO, part="leader-epoch-checkpoint")
+    disk.fail("write", errno.EIO, part="leader-epoch-checkpoint")
+    with pytest.raises(StorageFailed, match=str(FOLDER)):
+        open_log(disk, SETTINGS, recovery_point=20)
 
 
 def test_a_full_disk_is_no_reason_not_to_open(disk: SimDisk) -> None:

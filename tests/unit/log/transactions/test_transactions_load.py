@@ -47,6 +47,21 @@ def test_the_file_knows_what_is_below_the_checkpoint(log: TransactionalLog) -> N
     assert log.log.transactions.unkept_offset is None
 
 
+def test_what_was_aborted_below_the_log_start_is_forgotten(log: TransactionalLog) -> None:
+    log.write(7, 2)
+    log.mark(7, is_commit=False)
+    log.write(8, 2)
+    end = log.mark(8, is_commit=False) + 1
+    log.sync()
+    log.log.transactions.commit(end)
+    log.keep()
+    kept = log.known
+    log.log.advance_log_start(4)
+    start_again(log, log.log.log_end_offset, kept)
+    assert log.log.log_start_offset == 4
+    assert [it.producer_id for it in log.log.transactions.aborted] == [8]
+
+
 @pytest.mark.parametrize("loss", ["removed", "emptied", "older", "damaged"])
 def test_a_file_that_is_lost_forgets_no_transaction(
     log: TransactionalLog, loss: str, caplog: pytest.LogCaptureFixture

@@ -3,7 +3,8 @@
 import asyncio
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,28 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptBatch, NotLeader, StorageFailed, StorageFull
+from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.layout import base_offset_of
 from streamlog.log.segment.batch_scan import Damage, scan_past_damage
 from streamlog.log.storage import disk as disk_module
 from streamlog.log.storage.disk import OsDisk
-from streamlog.model import NO_LEADER, NodeId
+from streamlog.model import NO_LEADER, EpochEnd, NodeId
 from streamlog.partition.maintenance.retention_task import retain
+from streamlog.partition.partition import Partition
 from streamlog.partition.replication import truncation
-from streamlog.partition.replication.follower_append import take
+from streamlog.partition.replication.follower_append import is_cut, take
 from streamlog.partition.replication.partition_follower import (
     FetchPosition,
     PartitionFollower,
     Truncation,
 )
-from streamlog.partition.replication.truncation import repair
+from streamlog.partition.replication.truncation import repair, truncate
+from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
 from tests.log_folder import make_batch
 from tests.partition_world import publish, values_of
 from tests.unit.failing_disk import FailingDisk
-from tests.unit.partition.replica_world import TP, ReplicaWorld, until
+from tests.unit.partition.replica_world import TP, ReplicaNode, ReplicaWorld, until
 
 SMALL: dict[str, Any] = {"segment_bytes": 4096}
 COUNT = 20
@@ -260,6 +264,148 @@ async def test_what_comes_too_late_does_nothing(tmp_path: Path) -> None:
         assert partition.log_end_offset == 1
 
 
+@asynccontextmanager
+async def left_alone(path: Path, disk: FailingDisk | None = None) -> AsyncIterator[ReplicaNode]:
+    """A follower with three records of one epoch, whose leader is gone; the controller has not heard of that."""
+    async with ReplicaWorld(path, 1) as world:
+        await world.start(2, disk, **FULL)
+        world.controller.create("s", replicas=2, min_isr=1)
+        await world.spread()
+        if world.leader is world[2]:
+            await world.elect(1)
+        for value in (b"a", b"b", b"c"):
+            await publish(world.leader.partition(), value)
+        await until(lambda: world[2].partition().high_watermark == 3)
+        await world[1].stop()
+        yield world[2]
+
+
+def answered(
+    records: bytes = b"", *, high_watermark: int = 3, log_start: int = 0, **more: Any
+) -> FetchedRecords:
+    error_code = more.pop("error_code", 0)
+    part = FetchedPartition(0, error_code, high_watermark, log_start, len(records), **more)
+    return FetchedRecords("s", part, memoryview(records))
+
+
+def asked_by(partition: Partition) -> FetchPosition:
+    asked = partition.following.position()
+    assert asked is not None
+    return asked
+
+
+async def test_what_is_taken_is_counted_synced_and_told(tmp_path: Path) -> None:
+    async with left_alone(tmp_path) as node:
+        partition, workers = node.partition(), node.registry._workers
+        asked = asked_by(partition)
+        ends: list[int] = []
+        partition.add_watcher(lambda: ends.append(partition.log_end_offset), end=True)
+        records = b"".join(make_batch(at, epoch=asked.leader_epoch) for at in (3, 4, 5))
+        assert await take(partition, asked, answered(records, high_watermark=4), workers) == len(
+            records
+        )
+        assert (partition.log_end_offset, partition.high_watermark) == (6, 4)
+        assert ends
+        await until(lambda: partition.following.position() == asked._replace(offset=6))
+
+
+async def test_an_error_of_the_leader_is_raised_and_takes_nothing(tmp_path: Path) -> None:
+    async with left_alone(tmp_path) as node:
+        partition, workers = node.partition(), node.registry._workers
+        asked = asked_by(partition)
+        records = make_batch(3, epoch=asked.leader_epoch)
+        answer = answered(records, error_code=ErrorCode.not_leader_or_follower)
+        with pytest.raises(NotLeader):
+            await take(partition, asked, answer, workers)
+        assert partition.log_end_offset == 3
+
+
+async def test_a_history_that_parts_is_cut(tmp_path: Path) -> None:
+    async with left_alone(tmp_path) as node:
+        partition, workers = node.partition(), node.registry._workers
+        partition.state.isr = frozenset({NodeId(1)})
+        asked = asked_by(partition)
+        parted = answered(diverging=EpochEnd(asked.last_epoch, 2))
+        beyond = answered(error_code=ErrorCode.offset_out_of_range, log_start=40)
+        stored = answered(error_code=ErrorCode.offset_moved_to_tiered_storage, log_start=50)
+        failed = answered(error_code=ErrorCode.not_leader_or_follower)
+        assert [is_cut(it) for it in (parted, beyond, stored, failed, answered())] == [
+            True, True, True, False, False,
+        ]  # fmt: skip
+        assert await take(partition, asked, parted, workers) == 0
+        assert (partition.log_start_offset, partition.log_end_offset) == (0, 2)
+        assert await take(partition, asked_by(partition), beyond, workers) == 0
+        assert (partition.log_start_offset, partition.log_end_offset) == (40, 40)
+        assert node.metrics.log_repairs._value.get() == 0
+
+
+async def test_committed_records_that_are_cut_are_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with left_alone(tmp_path) as node:
+        partition, workers = node.partition(), node.registry._workers
+        partition.state.isr = frozenset({NodeId(1)})
+        asked = asked_by(partition)
+        await truncate(partition, asked, Truncation(1), workers)
+        assert partition.log_end_offset == 1
+        assert "committed records cut off" in caplog.text
+        [told] = [it for it in caplog.records if "committed records cut off" in it.getMessage()]
+        assert "2 committed records are not on the new leader" in str(vars(told))
+
+
+async def test_a_cut_that_is_not_asked_any_more_is_not_made(tmp_path: Path) -> None:
+    async with left_alone(tmp_path) as node:
+        partition, workers = node.partition(), node.registry._workers
+        asked = asked_by(partition)
+        await truncate(partition, asked._replace(offset=2), Truncation(1), workers)
+        await repair(partition, workers)  # nothing is damaged
+        assert partition.log_end_offset == 3
+        assert node.metrics.log_repairs._value.get() == 0
+
+
+async def test_a_cut_waits_for_a_sync(tmp_path: Path) -> None:
+    async with left_alone(tmp_path) as node:
+        partition, workers = node.partition(), node.registry._workers
+        partition.state.isr = frozenset({NodeId(1)})
+        epoch = partition.leader_epoch
+        partition.following.append(memoryview(make_batch(3, epoch=epoch)))
+        partition.state.begin_sync()
+        asked = FetchPosition(4, epoch, epoch)
+        cutting = asyncio.ensure_future(truncate(partition, asked, Truncation(2), workers))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not cutting.done()
+        ticket = partition.state.syncing
+        assert ticket is not None
+        ticket.run()
+        partition.carry_out(partition.state.finish_sync())
+        await cutting
+        assert partition.log_end_offset == 2
+
+
+async def test_the_end_is_cut_without_the_checkpoint_of_log_starts(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with left_alone(tmp_path, disk) as node:
+        partition, workers = node.partition(), node.registry._workers
+        partition.state.isr = frozenset({NodeId(1)})
+        disk.faults.break_("write_small", code=errno.EIO, path="log-start-offset-checkpoint")
+        await truncate(partition, asked_by(partition), Truncation(2), workers)
+        assert (partition.log_end_offset, partition.failure) == (2, None)
+        disk.faults.mend()
+
+
+async def test_a_checkpoint_of_log_starts_falls_with_the_log(tmp_path: Path) -> None:
+    """Records below what it says would be removed at the next start."""
+    async with left_alone(tmp_path) as node:
+        partition, workers = node.partition(), node.registry._workers
+        partition.state.isr = frozenset({NodeId(1)})
+        for start in (40, 7):
+            await truncate(partition, asked_by(partition), Truncation(start, whole=True), workers)
+            assert (partition.log_start_offset, partition.log_end_offset) == (start, start)
+            file = tmp_path / "2" / "log-start-offset-checkpoint"
+            assert OffsetCheckpoint(file, OsDisk()).read().get(partition.log_id, 0) == start
+
+
 async def test_an_answer_with_records_of_a_later_epoch_commits_nothing(tmp_path: Path) -> None:
     """Its high watermark is the next leader's, too."""
     async with ReplicaWorld(tmp_path, 2) as world:
@@ -276,6 +422,7 @@ async def test_an_answer_with_records_of_a_later_epoch_commits_nothing(tmp_path:
         with pytest.raises(NotLeader):
             await take(partition, asked, answer, workers)
         assert (partition.log_end_offset, partition.high_watermark) == (2, 1)
+        await until(lambda: partition.state.kept_end == 2)
 
 
 async def test_a_cut_that_fails_takes_the_partition_offline(tmp_path: Path) -> None:
@@ -457,6 +604,8 @@ async def test_a_cut_that_finds_no_room_is_made_when_there_is_some(
         disk.faults.break_(operation, code=code, path=path)
         node = await world.start(away, disk, **FULL)
         await until(lambda: cuts and not node.partition().state.cutting)
+        if code == errno.ENOSPC:
+            await until(lambda: node.full)
         assert node.partition().failure is None
         assert node.partition().log_end_offset == COUNT
         disk.faults.mend()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlog.errors import CorruptBatch, CorruptData, StorageFailed
+from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData, StorageFailed
 from streamlog.log.log import PartitionLog
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.replication.partition_follower import (
@@ -10,7 +10,7 @@ from streamlog.partition.replication.partition_follower import (
     PartitionFollower,
     Truncation,
 )
-from streamlog.partition.state import NOTHING, PartitionState
+from streamlog.partition.state import NOTHING, PartitionState, Step
 from tests.log_folder import append, make_batch, open_log, sync
 from tests.simulation.disk import Fault, SimDisk
 
@@ -112,8 +112,9 @@ def test_an_answer_fits_what_is_still_asked() -> None:
 
 def test_what_is_shown_is_the_leaders_as_far_as_it_is_here() -> None:
     bench = Bench()
-    bench.following.advance(7)
+    assert bench.following.advance(7) == Step(high_watermark_moved=True)
     assert bench.state.high_watermark == 7
+    assert bench.following.advance(7) == NOTHING
     bench.following.advance(4)
     assert bench.state.high_watermark == 7, "a new leader does not know yet"
     bench.following.advance(99)
@@ -176,6 +177,46 @@ def test_it_begins_anew_where_the_leader_does() -> None:
     log = bench.log
     assert (log.log_start_offset, bench.state.high_watermark, log.log_end_offset) == (40, 40, 40)
     assert bench.following.position() == FetchPosition(40, -1, 5)
+
+
+def test_it_begins_at_0_where_the_leader_does() -> None:
+    assert Bench().following.out_of_range(0) == Truncation(0, whole=True)
+
+
+def test_a_leader_cuts_only_what_the_object_store_has() -> None:
+    bench = Bench()
+    bench.state.lead(6, (TWO,))
+    for cut in (Truncation(4), Truncation(4, whole=True)):
+        with pytest.raises(BrokenInvariant, match="only a follower truncates"):
+            bench.following.begin_cut(cut)
+    bench.state.is_behind_store = True
+    with pytest.raises(BrokenInvariant, match="only a follower truncates"):
+        bench.following.begin_cut(Truncation(4))
+    assert not bench.state.cutting
+    bench.following.begin_cut(Truncation(40, whole=True))()
+    assert (bench.log.log_start_offset, bench.log.log_end_offset) == (40, 40)
+
+
+def test_a_cut_waits_for_the_one_before_it_and_for_a_sync() -> None:
+    bench = Bench()
+    with pytest.raises(BrokenInvariant, match="no truncation runs"):
+        bench.following.finish_cut()
+    bench.following.begin_cut(Truncation(6))
+    with pytest.raises(BrokenInvariant, match="twice at once"):
+        bench.following.begin_cut(Truncation(4))
+    bench = Bench()
+    bench.following.append(fetched(bench.log))
+    assert bench.state.begin_sync() != NOTHING
+    with pytest.raises(BrokenInvariant, match="during a sync"):
+        bench.following.begin_cut(Truncation(4))
+
+
+def test_of_a_cut_that_was_not_kept_no_cost_is_told() -> None:
+    """The files were cut, and the checkpoint of log starts could not be written: the partition is offline."""
+    bench = Bench(isr=(ONE,), high_watermark=8)
+    bench.following.begin_cut(Truncation(4))()
+    assert bench.following.finish_cut(StorageFailed("x"))[1] == 0
+    assert bench.state.high_watermark == 8
 
 
 def test_while_it_is_cut_nothing_else_happens() -> None:
@@ -281,6 +322,25 @@ def test_what_is_damaged_is_cut_when_the_leader_does_not_count_it(
     damaged_from = 0
     bench.follow((ONE,))
     assert following.position() == FetchPosition(0, NO_EPOCH, 5)
+
+
+def test_damage_is_told_to_each_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(isr=(ONE,))
+    monkeypatch.setattr(type(bench.log), "damaged_from", property(lambda _: 7))
+    bench.following.is_damaged = True
+    bench.following.release(FetchPosition(7, 5, 5))
+    assert bench.following.position() is None
+    bench.follow((ONE,), epoch=6)
+    assert bench.following.repair() is None, "the next leader may count what is damaged"
+    assert bench.following.position() == FetchPosition(7, 5, 6)
+
+
+def test_damage_at_the_log_start_is_after_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(isr=(ONE,), high_watermark=10)
+    bench.log.advance_log_start(4)
+    monkeypatch.setattr(type(bench.log), "damaged_from", property(lambda _: 4))
+    bench.following.is_damaged = True
+    assert bench.following.position() == FetchPosition(4, NO_EPOCH, 5)
 
 
 def test_a_release_is_for_one_repair(monkeypatch: pytest.MonkeyPatch) -> None:
