@@ -600,6 +600,10 @@ class ClusterSection(Section):
             yield "heartbeat_interval_ms < leader_lease_ms < session_timeout_ms is needed"
 
 
+COPY_BYTES_PER_S_MIN: Final = 64 * KIB
+"""Less than that is no limit: a fetch brings a whole batch, however large it is."""
+
+
 class ReplicationSection(Section):
     """Replication from leaders to followers."""
 
@@ -611,6 +615,13 @@ class ReplicationSection(Section):
     """Maximum size of one fetch by a follower."""
     fetch_backoff_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 100
     """Delay before the next fetch after a leader could not be reached."""
+    copy_bytes_per_s: Annotated[int, Field(ge=0, le=TIB)] = 0
+    """Maximum rate at which the node's replicas that are not in sync copy from their leaders, all together; 0: no
+    limit. A replica never gets in sync where more than that is written."""
+
+    def contradictions(self) -> Iterator[str]:
+        if 0 < self.copy_bytes_per_s < COPY_BYTES_PER_S_MIN:
+            yield f"copy_bytes_per_s is 0, or at least {COPY_BYTES_PER_S_MIN}"
 
 
 class GroupsSection(Section):

@@ -73,7 +73,7 @@ def balance(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Begin moves no faster than that, on average: 50MiB. One that has begun copies as fast as it can.",
+            help="Begin moves no faster than that, on average: 50MiB. How fast they copy is a setting of the nodes.",
         ),
     ] = None,
     sample_seconds: Annotated[

@@ -26,6 +26,7 @@ from streamlog.partition.replication.fetch_session import FetchedPosition, Follo
 from streamlog.partition.replication.follower_append import BEGINS_AGAIN, is_cut, take
 from streamlog.partition.replication.partition_follower import FetchPosition
 from streamlog.partition.replication.truncation import repair
+from streamlog.rate_limit import TokenBucket
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import (
@@ -64,6 +65,10 @@ JOIN_MS: Final = 20
 """For partitions that join one after the other the leader is hurried no more often."""
 PARTITION_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of one partition in one answer, so that others have their share."""
+COPY_WINDOW_S: Final = 1.0
+"""Copies that were slower than ``copy_bytes_per_s`` make up for so much."""
+COPY_BYTES_MIN: Final = 64 * 1024
+"""What is asked for at once of a partition that is copied slowly."""
 SESSION_LOST: Final = (
     ErrorCode.fetch_session_id_not_found,
     ErrorCode.invalid_fetch_session_epoch,
@@ -113,9 +118,12 @@ class ReplicaFetcher:
         unreachable: Unreachable,
         workers: Executor,
         metrics: NodeMetrics,
+        copy_limit: TokenBucket | None = None,
         security: Security = NO_SECURITY,
     ) -> None:
-        """``unreachable`` hears of each vain attempt, with the partitions it was made for."""
+        """``unreachable`` hears of each vain attempt, with the partitions it was made for; ``copy_limit``: of all
+        fetchers, for partitions whose replica here is not in sync.
+        """
         self._leader = leader
         self._node_id = node_id
         self._node_epoch = node_epoch
@@ -123,6 +131,11 @@ class ReplicaFetcher:
         self._unreachable = unreachable
         self._workers = workers
         self._metrics = metrics
+        self._copy_limit = copy_limit
+        self._copy_due = 0.0
+        """When the limit lets a copy go on that waits for it."""
+        self._is_copying = False
+        """The next request has a partition that is not in sync: others of them wait for the one after it."""
         self._security = security
         self._partitions: dict[TopicIdPartition, Partition] = {}
         self._session = FollowerFetchSession()
@@ -238,11 +251,12 @@ class ReplicaFetcher:
         """
         now = asyncio.get_running_loop().time()
         loose, self._loose = self._loose, {}
+        self._is_copying = False
         ready: list[Partition] = []
         unready: list[Partition] = []
         for key in loose:
             partition, setback = self._partitions[key], self._setbacks.get(key)
-            if setback is not None and setback.until > now:
+            if (setback is not None and setback.until > now) or self._holds_back(partition, now):
                 self._loosen(key)
             elif partition.following.position() is not None:
                 ready.append(partition)
@@ -264,6 +278,23 @@ class ReplicaFetcher:
                 standings[key] = FetchedPosition(position, partition.high_watermark, start)
         return standings
 
+    def _holds_back(self, partition: Partition, now: float) -> bool:
+        """A copy waits until the ones before it are paid for. They go one at a time, so that many of them
+        do not take a multiple of the limit at once; the one that was asked for last comes last again.
+        """
+        if self._copy_limit is None or self._is_in_sync(partition):
+            return False
+        debt_s = self._copy_limit.debt_s(now)
+        if debt_s > 0:
+            self._copy_due = now + debt_s
+        elif not self._is_copying:
+            self._is_copying = True
+            return False
+        return True
+
+    def _is_in_sync(self, partition: Partition) -> bool:
+        return self._node_id in partition.state.isr
+
     def _loosen(self, key: TopicIdPartition) -> None:
         """Not asked for by the next request, perhaps by the one after it."""
         self._loose[key] = None
@@ -279,10 +310,12 @@ class ReplicaFetcher:
             self._set_back(partition, error)
 
     def _due_ms(self) -> int:
-        """How long the request may wait: a partition that was set back is due then."""
+        """How long the request may wait: a partition that was set back, or a copy, is due then."""
         longest = self._settings.fetch_wait_max_ms
         now = asyncio.get_running_loop().time()
         due = [it.until for it in self._setbacks.values() if it.until > now]
+        if self._copy_due > now:
+            due.append(self._copy_due)
         return min(longest, int((min(due) - now) * 1000) + 1) if due else longest
 
     def _request(self, standings: Standings) -> FetchRequest:
@@ -304,16 +337,19 @@ class ReplicaFetcher:
         )
 
     def _wanted(self, key: TopicIdPartition, standing: FetchedPosition) -> FetchPartition:
-        position = standing.position
+        position, partition = standing.position, self._partitions[key]
+        bytes_max = min(self._settings.fetch_bytes_max, PARTITION_BYTES_MAX)
+        if self._copy_limit is not None and not self._is_in_sync(partition):
+            bytes_max = min(bytes_max, max(int(self._copy_limit.rate), COPY_BYTES_MIN))
         return FetchPartition(
             key.partition,
             position.offset,
-            min(self._settings.fetch_bytes_max, PARTITION_BYTES_MAX),
+            bytes_max,
             position.leader_epoch,
             position.last_epoch,
             standing.log_start,
             high_watermark=standing.high_watermark,
-            incarnation=self._partitions[key].incarnation,
+            incarnation=partition.incarnation,
             partition_epoch=position.partition_epoch,
         )
 
@@ -433,6 +469,7 @@ class ReplicaFetcher:
 
     async def _take(self, found: _AnsweredPartition) -> None:
         partition, asked, answer = found
+        is_copy = not self._is_in_sync(partition)
         try:
             size = await take(partition, asked, answer, self._workers)
         except StreamlogError as error:
@@ -441,6 +478,8 @@ class ReplicaFetcher:
         self._setbacks.pop(partition.key, None)
         if size:
             self._metrics.replication_bytes.inc(size)
+        if size and is_copy and self._copy_limit is not None:
+            self._copy_limit.take(size, asyncio.get_running_loop().time())
 
     def _set_back(self, partition: Partition, error: StreamlogError) -> None:
         if self._partitions.get(partition.key) is not partition:
@@ -484,6 +523,7 @@ class ReplicaFetchers:
         self._unreachable = unreachable
         self._workers = workers
         self._metrics = metrics
+        self._copy_limit: TokenBucket | None = None
         self._security = security
         self._fetchers: dict[NodeId, ReplicaFetcher] = {}
         self._followed: dict[TopicPartition, _FollowedPartition] = {}
@@ -526,6 +566,10 @@ class ReplicaFetchers:
     def _fetcher(self, leader: FetchPeer) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader.node_id)
         if fetcher is None:
+            rate = self._settings.copy_bytes_per_s
+            if rate and self._copy_limit is None:
+                now = asyncio.get_running_loop().time()
+                self._copy_limit = TokenBucket(rate, COPY_WINDOW_S, now)
             fetcher = ReplicaFetcher(
                 leader,
                 node_id=self._node_id,
@@ -534,6 +578,7 @@ class ReplicaFetchers:
                 unreachable=self._unreachable,
                 workers=self._workers,
                 metrics=self._metrics,
+                copy_limit=self._copy_limit,
                 security=self._security,
             )
             self._fetchers[leader.node_id] = fetcher

@@ -12,6 +12,7 @@ from streamlog.errors import NotLeader, RequestTimedOut
 from streamlog.metadata import commands as c
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replication.partition_follower import FetchPosition, PartitionFollower
+from streamlog.partition.replication.replica_fetcher import COPY_WINDOW_S
 from streamlog.wire.fetch import FetchRequest, FetchResponse
 from tests.partition_world import Told, publish, run_of, values_of
 from tests.unit.failing_disk import FailingDisk
@@ -368,3 +369,46 @@ async def test_many_partitions_and_large_answers(tmp_path: Path) -> None:
         everywhere = [p for node in world.nodes.values() for p in node.registry.partitions()]
         assert len(everywhere) == 16
         await until(lambda: all(p.high_watermark == 10 for p in everywhere))
+
+
+async def test_what_is_not_in_sync_is_copied_no_faster_than_allowed(tmp_path: Path) -> None:
+    rate, size, count = 512 * 1024, 8 * 1024, 192
+    async with replicas(tmp_path, 3, copy_bytes_per_s=rate) as world:
+        leader, late = world.leader, next(iter(world.followers))
+        await world.stop(late.node_id)
+        for _ in range(count):
+            await publish(leader.partition(), bytes(size))
+        loop = asyncio.get_running_loop()
+        began, acks = loop.time(), 0
+        await world.start(late.node_id)
+        beside = TopicPartition("beside", 0)
+        world.controller.create("beside", replicas=3)
+        await world.spread()
+        leads = world.nodes[world.controller.partition(0, "beside").leader]
+        while len(world.isr()) < 3:
+            async with asyncio.timeout(30):
+                await publish(leads.partition(beside), b"x")
+            acks += 1
+        # What may be used at once, and the last answer, are not waited for.
+        assert loop.time() - began > (count * size - rate * COPY_WINDOW_S) / rate - 1
+        assert acks > 2, "what is in sync goes on meanwhile"
+        assert set(world.controller.partition(0, "beside").isr) == {1, 2, 3}
+        assert len(await values_of(world[late.node_id].partition())) == count
+
+
+async def test_copies_that_wait_take_turns(tmp_path: Path) -> None:
+    """They share the limit of the node, whoever leads them."""
+    async with ReplicaWorld(tmp_path, 3, copy_bytes_per_s=512 * 1024) as world:
+        await world.create(partitions=6)
+        await world.stop(3)
+        places = [TopicPartition("s", number) for number in range(6)]
+        for tp in places:
+            leading = world.nodes[world.controller.partition(tp.partition).leader]
+            for _ in range(8):
+                await publish(leading.partition(tp), bytes(16 * 1024))
+        await world.start(3)
+        await until(
+            lambda: all(len(world.controller.partition(it.partition).isr) == 3 for it in places)
+        )
+        for tp in places:
+            assert len(await values_of(world[3].partition(tp))) == 8
