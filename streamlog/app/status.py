@@ -103,6 +103,7 @@ class NodeStatus:
             keyless=survey.keyless,
             damaged=survey.damaged,
             answers=page.silence.answers,
+            healing=metadata.healing_status,
             groups=_each_once(survey.groups.found, page.groups.groups),
             groups_hidden=survey.groups.hidden + page.groups.hidden,
             transactions=page.transactions.known,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.healing_status import NOTHING_LOST, HealingStatus
 from streamlog.metadata.nodes.node_condition import Trouble
 from streamlog.model import NodeId, TopicPartition
 from streamlog.transactions.transaction import Transaction
@@ -58,6 +59,8 @@ class ClusterSnapshot:
     damaged: tuple[TopicPartition, ...] = ()
     answers: Mapping[NodeId, bool] = field(default_factory=dict)
     """Where there is no controller: which of the others answer this node; else empty."""
+    healing: HealingStatus = NOTHING_LOST
+    """Nothing but on the controller."""
     groups: Sequence[CoordinatedGroup] = ()
     groups_hidden: int = 0
     """Beyond the limit; not shown."""

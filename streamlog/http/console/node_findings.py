@@ -84,6 +84,7 @@ def cluster_facts(it: ClusterSnapshot, overview: Overview) -> ClusterFacts:
         ),
         under_min_isr=_affected(it, overview, UNDER_MIN_ISR, total.under_min_isr),
         under_replicated=_affected(it, overview, UNDER_REPLICATED, total.under_replicated),
+        healing=it.healing,
         dead_groups=[group.group_id for group in it.groups if group.state == "Dead"],
     )
 

@@ -9,8 +9,9 @@ from streamlog.findings import Finding
 from streamlog.http.console.cluster_snapshot import ClusterSnapshot
 from streamlog.http.console.node_findings import findings
 from streamlog.http.console.overview import Overview
+from streamlog.metadata.nodes.healing_status import HealingStatus
 from streamlog.metadata.nodes.node_condition import Facts, judge
-from streamlog.model import TopicPartition
+from streamlog.model import NodeId, TopicPartition
 from tests.page_world import image, moment, partition, stream
 
 WELL = image(stream("s", partition(), partition()))
@@ -47,6 +48,11 @@ def test_all_is_well() -> None:
             "(this one): its clock is 2.5 s behind the controller's",
         ),
         ({"failures": {TopicPartition("s", 1): "I/O"}}, CRITICAL, "such as s-1: I/O"),
+        (
+            {"healing": HealingStatus((NodeId(3),), moving=2)},
+            NOTE,
+            "Node 3: lost for long; 2 partitions move to other nodes",
+        ),
         ({"damaged": (TopicPartition("s", 1),)}, CRITICAL, "1 partition on this node have"),
     ],
 )
