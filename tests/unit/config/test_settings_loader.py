@@ -154,6 +154,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, key: str) -> None:
             "[cluster]\nleader_lease_ms = 9000\n",
             "heartbeat_interval_ms < leader_lease_ms < session_timeout_ms is needed",
         ),
+        ("[replication]\ncopy_bytes_per_s = 9\n", "copy_bytes_per_s is 0, or at least 65536"),
         (
             "[groups]\nsession_timeout_ms_min = 9\nsession_timeout_ms_max = 8\n",
             "session_timeout_ms_min <= session_timeout_ms_max is needed",
