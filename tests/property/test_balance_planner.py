@@ -1,11 +1,14 @@
 """Any plan of a balance against a naive count of what comes of it."""
 
 from collections import Counter
+from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.control.balance.planner import (
+    BalancePlan,
     Goal,
     NodeResources,
     PartitionLoad,
@@ -145,3 +148,104 @@ def test_a_plan_that_is_cut_short_is_no_step_back(cluster: Cluster, moves_max: i
     goals = {it.goal: it for it in plan.goals}
     assert goals[Goal.RACKS].after <= goals[Goal.RACKS].before
     assert [it.after for it in plan.goals] <= [it.before for it in plan.goals]
+
+
+# A cluster whose load is skewed, and shifts
+
+
+class SkewedCluster:
+    """Three racks. A few partitions have most of the load, as Zipf's law has it: sizes, what is written and what is
+    read, each with a favourite of its own.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        count = random.randint(6, 9)
+        self.nodes = [_node(number) for number in range(1, count + 1)]
+        partitions = random.randint(60, 120)
+        self._shares = [_zipf(random, partitions) for _ in range(3)]
+        self.loads = []
+        for number in range(partitions):
+            first = [random.choice(self._in_rack(rack)) for rack in "abc"]
+            random.shuffle(first)
+            self.loads.append(PartitionLoad("orders", number, tuple(first), 0, 0, 0))
+        self._load()
+
+    def event(self) -> None:
+        """A node is added, the favourites change, or a node is to be emptied."""
+        kind = self._random.choice(("node", "favourites", "drain"))
+        if kind == "node":
+            self.nodes.append(_node(len(self.nodes) + 1))
+        elif kind == "favourites":
+            self._random.shuffle(self._shares[self._random.randrange(3)])
+        else:
+            taking = [it for it in self.nodes if it.takes]
+            leaving = self._random.choice(taking)
+            if sum(it.rack == leaving.rack for it in taking) > 2:
+                index = self.nodes.index(leaving)
+                self.nodes[index] = leaving._replace(takes=False)
+        self._load()
+
+    def execute(self, plan: BalancePlan) -> None:
+        self.loads = after(self.loads, plan)
+        self._load()
+
+    def _load(self) -> None:
+        sizes, written, read = self._shares
+        self.loads = [
+            it._replace(
+                size_bytes=int(sizes[it.partition] * DISK_BYTES),
+                bytes_in_per_s=int(written[it.partition] * 100 * KIB * KIB),
+                bytes_out_per_s=int(read[it.partition] * 300 * KIB * KIB),
+            )
+            for it in self.loads
+        ]
+        self.nodes = with_sizes([it._replace(disk_used_bytes=0) for it in self.nodes], self.loads)
+
+    def _in_rack(self, rack: str) -> list[NodeId]:
+        return [it.node for it in self.nodes if it.rack == rack]
+
+
+def _node(number: int) -> NodeResources:
+    return NodeResources(NodeId(number), "abc"[number % 3], NodeId(number), DISK_BYTES, 0)
+
+
+def _zipf(random: Random, count: int) -> list[float]:
+    weights = [1 / rank ** random.uniform(0.8, 1.2) for rank in range(1, count + 1)]
+    random.shuffle(weights)
+    return [it / sum(weights) for it in weights]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_skewed_load_is_evened_out_in_small_plans_as_each_says(seed: int) -> None:
+    random = Random(seed)
+    cluster = SkewedCluster(random)
+    for _ in range(4):
+        while (plan := plan_balance(cluster.nodes, cluster.loads, moves_max=10)).moves:
+            costs = [it.after for it in plan.goals]
+            assert costs < [it.before for it in plan.goals], "so that it comes to an end"
+            cluster.execute(plan)
+            measured = {it.node: it.disk_used_bytes for it in cluster.nodes}
+            assert measured == {it.node: it.after.disk_used_bytes for it in plan.nodes}
+            racks = rack_of(cluster.nodes)
+            for load in cluster.loads:
+                assert len({racks[it] for it in load.replicas}) == 3
+        _check_even(cluster)
+        cluster.event()
+
+
+def _check_even(cluster: SkewedCluster) -> None:
+    """No node that takes part carries more than its part, by more than the largest of what it keeps: no single
+    replica is too much there.
+    """
+    carried = Counter[NodeId]()
+    largest = Counter[NodeId]()
+    for load in cluster.loads:
+        for node in load.replicas:
+            carried[node] += load.bytes_in_per_s
+            largest[node] = max(largest[node], load.bytes_in_per_s)
+    for rack in "abc":
+        nodes = [it.node for it in cluster.nodes if it.rack == rack and it.takes]
+        mean = sum(carried[it] for it in nodes) / len(nodes)
+        for node in nodes:
+            assert carried[node] <= 1.2 * mean + largest[node], (rack, carried)
