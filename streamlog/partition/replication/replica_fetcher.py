@@ -134,8 +134,8 @@ class ReplicaFetcher:
         self._copy_limit = copy_limit
         self._copy_due = 0.0
         """When the limit lets a copy go on that waits for it."""
-        self._is_copying = False
-        """The next request has a partition that is not in sync: others of them wait for the one after it."""
+        self._copies = 0
+        """Partitions of the next request that are not in sync."""
         self._security = security
         self._partitions: dict[TopicIdPartition, Partition] = {}
         self._session = FollowerFetchSession()
@@ -251,7 +251,7 @@ class ReplicaFetcher:
         """
         now = asyncio.get_running_loop().time()
         loose, self._loose = self._loose, {}
-        self._is_copying = False
+        self._copies = 0
         ready: list[Partition] = []
         unready: list[Partition] = []
         for key in loose:
@@ -279,16 +279,17 @@ class ReplicaFetcher:
         return standings
 
     def _holds_back(self, partition: Partition, now: float) -> bool:
-        """A copy waits until the ones before it are paid for. They go one at a time, so that many of them
-        do not take a multiple of the limit at once; the one that was asked for last comes last again.
+        """A copy waits until the ones before it are paid for. A request has as many as share what may be copied in
+        a second, so that many of them do not take a multiple of the limit at once. Those that were asked for last
+        come last again.
         """
         if self._copy_limit is None or self._is_in_sync(partition):
             return False
         debt_s = self._copy_limit.debt_s(now)
         if debt_s > 0:
             self._copy_due = now + debt_s
-        elif not self._is_copying:
-            self._is_copying = True
+        elif self._copies < max(1, int(self._copy_limit.rate) // COPY_BYTES_MIN):
+            self._copies += 1
             return False
         return True
 
@@ -340,7 +341,8 @@ class ReplicaFetcher:
         position, partition = standing.position, self._partitions[key]
         bytes_max = min(self._settings.fetch_bytes_max, PARTITION_BYTES_MAX)
         if self._copy_limit is not None and not self._is_in_sync(partition):
-            bytes_max = min(bytes_max, max(int(self._copy_limit.rate), COPY_BYTES_MIN))
+            share = int(self._copy_limit.rate) // max(1, self._copies)
+            bytes_max = min(bytes_max, max(share, COPY_BYTES_MIN))
         return FetchPartition(
             key.partition,
             position.offset,

@@ -12,7 +12,7 @@ from streamlog.errors import NotLeader, RequestTimedOut
 from streamlog.metadata import commands as c
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replication.partition_follower import FetchPosition, PartitionFollower
-from streamlog.partition.replication.replica_fetcher import COPY_WINDOW_S
+from streamlog.partition.replication.replica_fetcher import COPY_BYTES_MIN, COPY_WINDOW_S
 from streamlog.wire.fetch import FetchRequest, FetchResponse
 from tests.partition_world import Told, publish, run_of, values_of
 from tests.unit.failing_disk import FailingDisk
@@ -412,3 +412,24 @@ async def test_copies_that_wait_take_turns(tmp_path: Path) -> None:
         )
         for tp in places:
             assert len(await values_of(world[3].partition(tp))) == 8
+
+
+async def test_copies_of_one_request_share_what_a_second_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[list[int]] = []
+    inner, rate = Connection.fetch, 4 * COPY_BYTES_MIN
+
+    async def fetch(self: Connection, request: FetchRequest, **more: Any) -> FetchResponse:
+        wanted = [it.max_bytes for topic in request.topics for it in topic.partitions]
+        requests.append([it for it in wanted if it <= rate])
+        return await inner(self, request, **more)
+
+    async with ReplicaWorld(tmp_path, 2, copy_bytes_per_s=rate) as world:
+        await world.create(partitions=16)
+        await world.stop(2)
+        monkeypatch.setattr(Connection, "fetch", fetch)
+        await world.start(2)
+        await until(lambda: all(len(world.controller.partition(it).isr) == 2 for it in range(16)))
+    assert max(len(it) for it in requests) == 4
+    assert all(sum(it) <= rate for it in requests)
