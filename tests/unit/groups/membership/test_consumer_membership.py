@@ -290,6 +290,7 @@ def test_a_group_without_members_is_deleted(world: GroupWorld) -> None:
 
 
 def test_topics_that_change_are_another_epoch_before_any_member_beats(world: GroupWorld) -> None:
+    world.commit(1, group="earlier, of another kind")
     a = member(world, "a")
     a.step()
     world.topics.make("t", 6)
@@ -306,9 +307,7 @@ def test_offsets_of_what_its_members_read_are_not_forgotten(world: GroupWorld) -
     world.commit(5, GroupCaller("a", None, a.epoch))
     world.commit(6, GroupCaller("a", None, a.epoch), place=("other", 0))
     places = (("t", 0), ("other", 0))
-    answer = world.ask(
-        lambda token, now: world.coordinator.delete_offsets("g", places, token, now)
-    )
+    answer = world.ask(lambda token, now: world.coordinator.delete_offsets("g", places, token, now))
     assert answer == {places[0]: ErrorCode.group_subscribed_to_topic, places[1]: NONE}
 
 
@@ -330,3 +329,16 @@ def test_what_fails_takes_nothing_back_of_what_is_written_after_it() -> None:
     assert (group.target_epoch, group.epoch) == (0, 5)
     group.committed(second)
     assert (group.epoch, group.metadata_hash) == (5, 9)
+
+
+def test_the_time_to_give_up_ends_at_the_next_coordinator_too(world: GroupWorld) -> None:
+    a, b = member(world, "a", rebalance_ms=20_000), member(world, "b")
+    a.step()
+    b.step()
+    a.beat()
+    world.crash()
+    for _ in range(5):
+        assert a.beat().error is NONE
+        b.step()
+        world.wait(4_000)
+    assert a.beat().error is ErrorCode.unknown_member_id

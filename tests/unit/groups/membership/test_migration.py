@@ -247,3 +247,13 @@ def test_the_time_to_join_again_begins_anew_with_each_upgrade() -> None:
     for _ in range(4):
         assert world.beat(old) is IN_PROGRESS
         world.wait(5_000)
+
+
+def test_after_a_downgrade_a_member_that_is_not_heard_of_is_gone() -> None:
+    world = world_with()
+    first(world)
+    WorldMember(world, "new").step()
+    world.consumer_beat("new", -1)
+    assert (kind(world), world.state()) == ("classic", "PreparingRebalance")
+    world.wait(10_000)
+    assert world.state() == "Empty"
