@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutation import results
-from tests.mutation.cores import CORES, LEFT_OUT, ROOT, Core
+from tests.mutation.cores import CORES, ROOT, Core, is_left_out
 from tests.mutation.mutants import Mutant
 from tests.mutation.results import Equivalents, Results
 from tests.mutation.trial import Outcome, Trial, end_with_parent, run
@@ -116,7 +116,7 @@ def _try(core: Core, mutants: list[Mutant], kept: Results, tests: str, budget_s:
             core.modules,
             mutants,
             [str(ROOT / "tests" / name) for name in core.tests if tests in f"{name}/"],
-            left_out=lambda name: any(part in name for part in LEFT_OUT),
+            left_out=is_left_out,
             reaches=REACHES,
             budget_s=budget_s,
             on_trial=tried,

@@ -9,7 +9,15 @@ from tests.mutation.mutants import MutatedModule
 ROOT: Final = Path(__file__).parents[2]
 
 LEFT_OUT: Final = ("mistake", "tells_the_same_story", "for_long", "at_length")
-"""In the names of tests that do not judge the code: they plant mistakes, or compare a story with itself."""
+"""In the names of properties and simulations that do not judge the code, or take too long: they plant mistakes, or
+compare a story with itself.
+"""
+
+
+def is_left_out(node_id: str) -> bool:
+    """Unit tests are not, whatever their names have: these speak of what is done \"for long\", too."""
+    path, _, name = node_id.partition("::")
+    return "unit" not in path.split("/") and any(part in name for part in LEFT_OUT)
 
 
 @dataclass(frozen=True)

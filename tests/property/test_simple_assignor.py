@@ -62,3 +62,12 @@ def test_a_member_that_comes_takes_from_others_only_what_it_is_to_have(
     if total > count:
         kept = sum(len(before[name] & after[name]) for name in before)
         assert kept == total - len(after["new"])
+
+
+def test_members_that_share_partitions_keep_those_that_they_have() -> None:
+    first, second = (TOPICS[0], 0), (TOPICS[0], 1)
+    held = {"a": second, "b": first, "c": first}
+    topics = frozenset(TOPICS[:1])
+    members = {name: AssignorMember(topics, frozenset({place})) for name, place in held.items()}
+    found = assign_simple(members, {TOPICS[0]: 2})
+    assert found == {name: {place} for name, place in held.items()}

@@ -379,3 +379,15 @@ def test_an_offset_that_could_not_be_forgotten_is_told() -> None:
     }
     world.refuse = None
     assert forget(world, OTHER) == {OTHER: NONE}
+
+
+def test_a_group_does_not_end_for_one_that_was_given_an_id() -> None:
+    """It is about to come with it."""
+    world = GroupWorld()
+    world.wait(5_000)
+    world.commit(5)
+    world.wait(WEEK_MS + 590_000)
+    promised = world.join(needs_known_id=True).result
+    assert world.committed() == 5
+    world.wait(6_000)
+    assert world.join(promised.member_id).result.error is NONE

@@ -8,6 +8,8 @@ from streamlog.groups.records import (
     BARRIER,
     NO_TOPIC_ID,
     CommittedOffset,
+    GroupEpoch,
+    GroupEpochKey,
     GroupKey,
     KeptGroup,
     KeptMember,
@@ -16,6 +18,7 @@ from streamlog.groups.records import (
     OffsetKey,
     group_record,
     offset_record,
+    read_consumer_group_value,
     read_group,
     read_key,
     read_offset,
@@ -116,3 +119,26 @@ def test_a_member_of_a_share_group_has_neither_an_expression_nor_a_place(
     assert share_group_record((MemberKey("g", "m"), member)).value is not None
     with pytest.raises(BrokenInvariant, match="neither"):
         share_group_record((MemberKey("g", "m"), member._replace(**change)))  # type: ignore[arg-type]
+
+
+GROUP_EPOCH = GroupEpochKey("g")
+
+
+def test_a_consumer_groups_value_of_the_future_is_not_guessed() -> None:
+    value = struct.pack(">hi", 1, 5) + b"\x00"
+    with pytest.raises(CorruptBatch, match="version 1"):
+        read_consumer_group_value(GROUP_EPOCH, value)
+
+
+@pytest.mark.parametrize(
+    ("tags", "metadata_hash"),
+    [
+        (b"\x02\x00\x08" + struct.pack(">q", 9) + b"\x07\x08" + struct.pack(">q", 4), 9),
+        (b"\x01\x07\x08" + struct.pack(">q", 4), 0),
+        (b"\x01\x00\x04" + struct.pack(">i", 9), 0),
+    ],
+)
+def test_of_a_group_epoch_only_the_hash_is_read(tags: bytes, metadata_hash: int) -> None:
+    """Not a field of another tag, nor one of another length."""
+    found = read_consumer_group_value(GROUP_EPOCH, struct.pack(">hi", 0, 5) + tags)
+    assert found == GroupEpoch(5, metadata_hash)

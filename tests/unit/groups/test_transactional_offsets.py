@@ -183,3 +183,15 @@ def test_the_coordinator_knows_what_the_log_says(steps: list[tuple[str, int, int
     known = {it.name: it for it in world.replayed().built()}
     count = sum(len(it.offsets) + len(it.transactional) for it in known.values())
     assert world.coordinator.offsets_count == count
+
+
+def test_after_a_failover_a_commit_counts_against_earlier_ones_of_any_group() -> None:
+    world = GroupWorld()
+    world.commit_in_transaction(5, 8, group="early")
+    world.commit(1, group="late")
+    world.commit(2, group="late")
+    world.commit_in_transaction(6, 7, group="late")
+    world.crash()
+    world.commit(9, group="late")
+    world.end_transaction(7, commit=True)
+    assert world.committed("late") == 9

@@ -13,7 +13,9 @@ from streamlog.errors import (
     NotLeader,
     OutOfOrderSequence,
 )
+from streamlog.log.segment.time_search import latest_time
 from streamlog.partition.partition import Partition
+from streamlog.partition.producer_state_manager import _first_young
 from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from streamlog.record.transaction_marker import TransactionMarker
@@ -146,19 +148,24 @@ def flip_in_the_middle(path: Path) -> None:
 
 
 async def test_damage_hides_no_producer_of_another_segment(world: World) -> None:
+    now_ms = time.time_ns() // 1_000_000  # what is old is not read
     async with world.node(**SMALL) as registry:
         await world.create("s")
-        for sequence in range(12):
-            await produce(registry.partition(tp("s")), batch_of(sequence, bytes(1000)))
+        first = batch_of(0, producer=8, time_ms=now_ms)
+        assert await produce(registry.partition(tp("s")), first) == 0
+        for sequence in range(11):
+            batch = batch_of(sequence, bytes(1000), time_ms=now_ms)
+            await produce(registry.partition(tp("s")), batch)
         segments = [segment.path for segment in registry.partition(tp("s"))._log.segments]
         assert len(segments) > 3
     flip_in_the_middle(Path(segments[1]))
     async with world.node(**SMALL) as registry:
         partition = registry.partition(tp("s"))
-        assert await produce(partition, batch_of(11, bytes(1000))) == 11
+        assert await produce(partition, batch_of(10, bytes(1000))) == 11
         with pytest.raises(OutOfOrderSequence):
-            await produce(partition, batch_of(13))
-        assert await produce(partition, batch_of(12)) == 12
+            await produce(partition, batch_of(12))
+        assert await produce(partition, batch_of(11)) == 12
+        assert await produce(partition, first) == 0
 
 
 async def test_no_transaction_ends_before_producers_are_known(world: World) -> None:
@@ -277,3 +284,30 @@ async def test_the_time_0_is_a_time(world: World) -> None:
         told = Told()
         assert partition.produce(batch_of(0, time_ms=0), told).append_time_ms is None
         await told.answer
+
+
+async def test_a_segment_counts_as_young_to_the_millisecond(world: World) -> None:
+    async with world.node(**SMALL) as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        for sequence in range(20):
+            await produce(partition, batch_of(sequence, bytes(3000), time_ms=TIME_MS + sequence))
+        segments = list(partition._log.segments)
+        starts = [it.base_offset for it in segments]
+        latest_ms = latest_time(segments[1])
+        assert latest_ms is not None
+        assert _first_young(segments, latest_ms) == starts[1]
+        assert _first_young(segments, latest_ms + 1) == starts[2]
+
+
+async def test_a_marker_that_is_there_takes_no_room_while_it_waits(world: World) -> None:
+    marker = TransactionMarker(7, 1, True, 0, 2)
+    async with world.node() as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await produce(partition, batch_of(0))
+        await partition.end_transaction(marker)
+        before, told = partition.state.in_flight_bytes, Told()
+        end = partition.log_end_offset
+        partition.producing.end(marker, told)
+        assert (partition.log_end_offset, partition.state.in_flight_bytes) == (end, before)

@@ -8,6 +8,7 @@ import pytest
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import (
+    NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
     StaleNode,
@@ -609,3 +610,38 @@ def test_a_sync_moves_the_recovery_point(tmp_path: Path) -> None:
     step = bench.state.finish_sync()
     assert (step.recovery_point_moved, step.wants_sync) == (True, False)
     assert bench.log.recovery_point == 1
+
+
+def test_what_is_committed_is_acknowledged_also_while_the_lease_is_over(tmp_path: Path) -> None:
+    """A retry of it, say: no later leader can be without it."""
+    held = True
+    bench = Bench(tmp_path, "commit", lead=False)
+    bench.state = PartitionState(
+        TopicPartition("s", 0), bench.log, node_id=ONE, high_watermark=0, may_act=lambda: held
+    )
+    bench.state.lead(0, (ONE,))
+    bench.append("a")
+    bench.sync()
+    held = False
+    bench.state.await_commit(0, 0, 0.0, Heard(bench.story, "again"))
+    bench.settle()
+    assert bench.story == [("a", 0), ("again", 0)]
+
+
+def test_a_sync_that_runs_is_not_asked_for_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "os")
+    bench.append("a")
+    bench.log.roll()
+    assert bench.settle().wants_sync
+    bench.begin_sync().run()
+    assert not bench.settle().wants_sync
+    acknowledge(bench.state.finish_sync())
+    assert not bench.settle().wants_sync
+
+
+def test_no_start_is_awaited_where_too_few_are_in_sync(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "commit", lead=False)
+    acknowledge(bench.state.lead(0, (ONE,), replicas=(ONE, TWO), min_isr=2))
+    with pytest.raises(NotEnoughReplicas):
+        bench.state.await_start(0, Heard(bench.story, "start"))
+    assert (bench.state.starts, bench.story) == ([], [])

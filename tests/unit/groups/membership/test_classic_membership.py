@@ -236,3 +236,17 @@ def test_what_is_told_of_a_group() -> None:
     assert world.coordinator.states() == {"Stable": 1}
     world.leave(GroupCaller("", "one"))
     assert world.coordinator.listed()[0].state == "Empty"
+
+
+def test_when_another_coordinates_those_that_wait_for_nothing_are_not_told() -> None:
+    """Some wait for their part of the assignment, the leader has not been heard of yet."""
+    world = GroupWorld()
+    leader, follower = world.stable(2)
+    first, second = world.join(leader.member_id), world.join(follower.member_id)
+    assert first.is_answered
+    waiting = world.sync(second.result)
+    assert not waiting.is_answered
+    effects = world.coordinator.close()
+    assert len(effects) == 1
+    world.carry_out(effects)
+    assert waiting.result.error is ErrorCode.not_coordinator

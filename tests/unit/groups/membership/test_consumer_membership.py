@@ -6,7 +6,8 @@ import pytest
 
 from streamlog.config import GroupsSection
 from streamlog.coordination.effects import NONE
-from streamlog.groups.records import NOTHING
+from streamlog.groups.consumer_group import ConsumerGroup
+from streamlog.groups.records import NOTHING, Change, GroupEpoch, GroupEpochKey, TargetEpochKey
 from streamlog.groups.requests import GroupCaller, HeartbeatAnswer, HeartbeatRequest
 from streamlog.wire.error_codes import ErrorCode
 from tests.consumer_world import WorldMember, numbers, settle
@@ -286,3 +287,58 @@ def test_a_group_without_members_is_deleted(world: GroupWorld) -> None:
     assert world.ask(lambda token, now: delete("g", token, now)) is NONE
     world.crash()
     assert world.coordinator.describe("g") is None
+
+
+def test_topics_that_change_are_another_epoch_before_any_member_beats(world: GroupWorld) -> None:
+    world.commit(1, group="earlier, of another kind")
+    a = member(world, "a")
+    a.step()
+    world.topics.make("t", 6)
+    world.topics_changed("t")
+    world.wait(1)
+    described = world.coordinator.describe_consumers("g")
+    assert described is not None
+    assert (described.epoch, described.target_epoch) == (2, 2)
+
+
+def test_offsets_of_what_its_members_read_are_not_forgotten(world: GroupWorld) -> None:
+    a = member(world, "a")
+    a.step()
+    world.commit(5, GroupCaller("a", None, a.epoch))
+    world.commit(6, GroupCaller("a", None, a.epoch), place=("other", 0))
+    places = (("t", 0), ("other", 0))
+    answer = world.ask(lambda token, now: world.coordinator.delete_offsets("g", places, token, now))
+    assert answer == {places[0]: ErrorCode.group_subscribed_to_topic, places[1]: NONE}
+
+
+def test_a_member_that_says_all_of_itself_is_told_all(world: GroupWorld) -> None:
+    a = member(world, "a")
+    a.step()
+    assert world.consumer_beat("a", a.epoch, a.owned, rebalance_ms=0).result.assigned is None
+    answer = world.consumer_beat("a", a.epoch, a.owned, rebalance_ms=1).result
+    assert answer.assigned == a.owned
+
+
+def test_what_fails_takes_nothing_back_of_what_is_written_after_it() -> None:
+    group = ConsumerGroup("g")
+    changes: list[Change] = [(TargetEpochKey("g"), 4), (GroupEpochKey("g"), GroupEpoch(5, 9))]
+    for change in changes:
+        assert group.change(*change)
+    first, second = (group.append([it]) for it in changes)
+    group.failed(first)
+    assert (group.target_epoch, group.epoch) == (0, 5)
+    group.committed(second)
+    assert (group.epoch, group.metadata_hash) == (5, 9)
+
+
+def test_the_time_to_give_up_ends_at_the_next_coordinator_too(world: GroupWorld) -> None:
+    a, b = member(world, "a", rebalance_ms=20_000), member(world, "b")
+    a.step()
+    b.step()
+    a.beat()
+    world.crash()
+    for _ in range(5):
+        assert a.beat().error is NONE
+        b.step()
+        world.wait(4_000)
+    assert a.beat().error is ErrorCode.unknown_member_id

@@ -296,3 +296,12 @@ def test_an_old_id_is_fenced_and_a_wrong_name_unknown() -> None:
     answer = world.join(one.member_id, instance_id="two").result
     assert answer.error is ErrorCode.unknown_member_id
     assert world.leave(GroupCaller("x", "one")) == [ErrorCode.fenced_instance_id]
+
+
+def test_a_member_that_waits_no_longer_than_the_delay_has_no_second_one() -> None:
+    world = GroupWorld(GroupsSection(initial_rebalance_delay_ms=3_000))
+    first = world.join(rebalance_ms=3_000)
+    world.wait(2_000)
+    world.join(rebalance_ms=3_000)
+    world.wait(1_000)
+    assert first.is_answered

@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.config import GroupsSection
 from streamlog.coordination.effects import NONE
-from streamlog.groups.records import by_topic
+from streamlog.groups.records import NOTHING, by_topic
 from streamlog.groups.requests import GroupCaller, Joined, SyncedMember
 from streamlog.model import TopicPartition
 from streamlog.wire.consumer_protocol import (
@@ -204,3 +204,56 @@ def test_assigned_partitions_by_topic() -> None:
     new = WorldMember(world, "new")
     new.step()
     assert list(by_topic(new.owned).values()) == [[0, 1, 2, 3]]
+
+
+def test_an_empty_group_that_cannot_be_made_a_classic_one_stays() -> None:
+    world = world_with()
+    new = WorldMember(world, "new")
+    new.step()
+    world.consumer_beat("new", -1)
+    world.refuse = ErrorCode.coordinator_not_available
+    joined = classic(world)  # answered before the log is: nothing of it is kept before it syncs
+    assert kind(world) == "consumer"
+    world.refuse = None
+    assert world.sync(joined).result.error is ErrorCode.unknown_member_id
+    assert world.ask(lambda token, now: world.coordinator.delete_group("g", token, now)) is NONE
+    assert world.state() is None
+
+
+def test_a_static_member_with_the_id_of_another_is_fenced() -> None:
+    world = world_with()
+    new = WorldMember(world, "new", instance_id="one")
+    new.step()
+    other = WorldMember(world, "other")
+    other.step()
+    fenced = classic(world, "other", instance_id="one")
+    assert (fenced.error, fenced.member_id) == (ErrorCode.fenced_instance_id, "other")
+    assert new.step().error is NONE
+
+
+def test_the_time_to_join_again_begins_anew_with_each_upgrade() -> None:
+    world = world_with()
+    old, new = first(world), WorldMember(world, "new")
+    new.step()
+    assert world.beat(old) is IN_PROGRESS  # it has 60 s
+    world.consumer_beat("new", -1)
+    old = classic(world, old.member_id)
+    world.sync(old, {old.member_id: write_assignment(1, {"t": range(4)})})
+    for _ in range(10):
+        world.wait(5_000)
+        assert world.beat(old) is NONE
+    new.epoch, new.owned = 0, NOTHING
+    new.step()
+    for _ in range(4):
+        assert world.beat(old) is IN_PROGRESS
+        world.wait(5_000)
+
+
+def test_after_a_downgrade_a_member_that_is_not_heard_of_is_gone() -> None:
+    world = world_with()
+    first(world)
+    WorldMember(world, "new").step()
+    world.consumer_beat("new", -1)
+    assert (kind(world), world.state()) == ("classic", "PreparingRebalance")
+    world.wait(10_000)
+    assert world.state() == "Empty"
