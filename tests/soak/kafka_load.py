@@ -217,8 +217,9 @@ class KafkaLoad:
                 until = time.monotonic() + 1
                 try:
                     consumer.commit(asynchronous=False)
-                except KafkaException:
-                    self._progress.count("commits refused")
+                except KafkaException as refusal:
+                    if refusal.args[0].code() != KafkaError._NO_OFFSET:  # it has read nothing since
+                        self._progress.count(f"commits refused: {refusal.args[0].name()}")
         consumer.close()
 
     def _read_committed(self) -> None:

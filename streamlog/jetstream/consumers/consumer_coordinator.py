@@ -209,11 +209,14 @@ class StreamFeed:
         stream_id: UUID,
         source: StreamSource,
         run: Callable[[Work], asyncio.Task[None] | None],
+        ended: Callable[["StreamFeed"], None],
     ) -> None:
+        """``ended`` is called when nothing waits any more, and nothing is asked."""
         self._tp = tp
         self._stream_id = stream_id
         self._source = source
         self._run = run
+        self._ended = ended
         self._waiting: dict[HostedConsumer, None] = {}
         self._offset = 0
         """Those that wait know the messages below."""
@@ -259,6 +262,8 @@ class StreamFeed:
                     self._wake()
         finally:
             self._task = None
+            if not self._waiting:
+                self._ended(self)
 
     def _wake(self) -> None:
         woken, self._waiting = self._waiting, {}
@@ -1577,9 +1582,16 @@ class ConsumerCoordinator:
         found = self._feeds.get(place)
         if found is None:
             tp = TopicPartition(hosted.key.stream, number)
-            found = StreamFeed(tp, place[0], self.around.source, self.run_task)
+            found = StreamFeed(
+                tp, place[0], self.around.source, self.run_task, partial(self._feed_ended, place)
+            )
             self._feeds[place] = found
         return found
+
+    def _feed_ended(self, place: tuple[UUID, int], feed: StreamFeed) -> None:
+        """Its stream may be gone, and never ask for it again."""
+        if self._feeds.get(place) is feed:
+            del self._feeds[place]
 
     def forget_waiting(self, hosted: HostedConsumer) -> None:
         for number in range(hosted.partitions):

@@ -1,26 +1,32 @@
 """A coordinator that takes over: when the consumers of the log may be used."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
-from uuid import uuid4
+from typing import Any, cast
+from uuid import UUID, uuid4
 
 import pytest
 from immutables import Map
 
 from streamlog.config import ConsumersSection
-from streamlog.errors import NotLeader
+from streamlog.errors import NotLeader, StreamNotFound
 from streamlog.jetstream.consumers import consumer_coordinator
 from streamlog.jetstream.consumers.consumer_config import ConsumerConfig
-from streamlog.jetstream.consumers.consumer_coordinator import ConsumerCoordinator, Surroundings
+from streamlog.jetstream.consumers.consumer_coordinator import (
+    ConsumerCoordinator,
+    HostedConsumer,
+    StreamFeed,
+    Surroundings,
+)
 from streamlog.jetstream.consumers.consumer_records import (
     ConsumerKey,
     KeptConsumer,
     consumer_record,
 )
 from streamlog.jetstream.consumers.consumer_statistics import ConsumerCounts
+from streamlog.jetstream.consumers.stream_source import StreamSource
 from streamlog.jetstream.errors import ApiRefused
 from streamlog.metadata.image.image_types import PartitionImage, StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -208,3 +214,33 @@ async def test_an_acknowledgement_is_confirmed_once_it_is_kept_or_at_once(
     assert confirmed == [b"reply"], "once"
     made.close()
     await running
+
+
+class WaitingSource:
+    """A stream in which nothing comes until it is deleted."""
+
+    def __init__(self) -> None:
+        self.is_deleted = asyncio.Event()
+
+    async def wait(self, _tp: TopicPartition, _stream_id: UUID, _offset: int) -> tuple[int, int]:
+        await self.is_deleted.wait()
+        raise StreamNotFound("there is no stream 's'")
+
+
+async def test_a_feed_of_a_deleted_stream_ends() -> None:
+    """Streams may come and go with their consumers as long as a node runs."""
+    source, ended = WaitingSource(), list[StreamFeed]()
+    async with asyncio.TaskGroup() as group:
+
+        def run(work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+            return group.create_task(work())
+
+        feed = StreamFeed(
+            TopicPartition("s", 0), STREAM_ID, cast("StreamSource", source), run, ended.append
+        )
+        consumer = cast("HostedConsumer", object())
+        feed.wait(consumer, 0)
+        feed.forget(consumer)
+        assert not feed.is_idle, "it is still asking"
+        source.is_deleted.set()
+    assert ended == [feed]
