@@ -41,6 +41,7 @@ from tools.nodes.server_process import program
 CPU: Final = Metric("server_us", "us of server CPU for each", digits=2, lower_is_better=True)
 FDATASYNC: Final = "an fdatasync of one record, 1,000 a second"
 LEAST: Final = "a server in C that only syncs and acknowledges"
+LOOP: Final = "a server of 30 lines on the same event loop that only acknowledges"
 CONFIRMED_COUNT: Final = 4_000
 MORE: Final = 3
 """The port takes so many times the messages of the other runs: a run is a second or two."""
@@ -125,12 +126,14 @@ def synced(sides: Sides, scale: float) -> Measurement:
     return found
 
 
-def synced_at_least(rate: int, count: int) -> Callable[[Sides, float], Measurement]:
-    """What a synced ack costs any server: its client, the network, one thread that syncs."""
+def acked_by(
+    command_of: Callable[[Sides], list[str]], rate: int, count: int
+) -> Callable[[Sides, float], Measurement]:
+    """Of a server that prints its port, and does no more than it has to."""
 
     def run(sides: Sides, scale: float) -> Measurement:
         machine.settle(sides.directory)
-        command = [compiled("synced_server"), str(sides.directory)]
+        command = command_of(sides)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:
                 assert server.stdout is not None
@@ -157,8 +160,14 @@ def latency(rate: int) -> Case[Sides]:
         Variant(
             "streamlog's port, sync=os", run(_port, "os"), (Target(P50, 1.0), Target(P99, 1.0))
         ),
+        Variant(
+            LOOP, acked_by(lambda _: [sys.executable, "-m", "benchmarks.loop_server"], rate, count)
+        ),
         Variant(FDATASYNC, synced),
-        Variant(LEAST, synced_at_least(rate, count)),
+        Variant(
+            LEAST,
+            acked_by(lambda it: [compiled("synced_server"), str(it.directory)], rate, count),
+        ),
         Variant(ALWAYS, run(lambda sides: sides.jetstream_always, None)),
         Variant(
             "streamlog's port, sync=commit",
