@@ -44,8 +44,6 @@ class ClusterWorld:
     """How many there are."""
     TROUBLE_S: tuple[int, ...] = (3, 3, 3, 6, 12)
     """Many short stories find more than a few long ones."""
-    LOSES_FILES = False
-    """So that a node may find folders of which it cannot know what became of their streams."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -282,10 +280,10 @@ class ClusterWorld:
         )
 
     def _check_folders(self) -> None:
-        """Where no file was lost, the metadata tells of each folder what became of it."""
+        """The metadata tells of each folder what became of its stream."""
         for host in self.hosts.values():
             orphans = host.disk.files_below("/data/orphans")
-            if orphans and not self.LOSES_FILES:
+            if orphans:
                 raise Violation(f"node {host.node_id} does not know {orphans}")
 
     def _all_in_sync(self, image: MetadataImage) -> bool:
