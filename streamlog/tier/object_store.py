@@ -184,10 +184,13 @@ class ObjectStore:
     async def give_way(self) -> None:
         """The threads that move bytes have a lower priority than the event loop from now on. obstore's threads, which
         all stores of a process share, take theirs from the first one that asks for something: nothing must have been
-        asked before.
+        asked before. Nothing after ``close``: a node may stop while it starts.
         """
         both_began = threading.Barrier(WORKERS)
-        await asyncio.gather(*(self.run(_give_way, both_began) for _ in range(WORKERS)))
+        try:
+            await asyncio.gather(*(self.run(_give_way, both_began) for _ in range(WORKERS)))
+        except ObjectStoreUnavailable:
+            return
 
     def close(self) -> None:
         """Let the threads end. Requests that are under way are the callers' to cancel."""

@@ -99,6 +99,12 @@ async def test_reads_do_not_wait_for_segments_that_are_checked(tmp_path: Path) -
         await storage.run(may_end.wait)
 
 
+async def test_a_store_that_was_closed_while_the_node_starts_gives_no_way(tmp_path: Path) -> None:
+    storage = ObjectStore(tmp_path.as_uri())
+    storage.close()
+    await storage.give_way()
+
+
 NICENESS_OF_THREADS = """
 import asyncio, os, sys
 from streamlog.tier.object_store import ObjectStore

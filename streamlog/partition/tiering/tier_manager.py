@@ -147,8 +147,8 @@ class _Work:
         """No manifest that counts names them any more."""
         self.uploaded: tuple[int, TieredSegment] | None = None
         """In the store, by the leader of that epoch, and in no manifest yet."""
-        self.refused: tuple[int, TierImage | None] | None = None
-        """The controller knows another leader than this epoch's, or another manifest."""
+        self.refused: int | None = None
+        """The offset of the metadata by which the controller was asked what it refused: it knew later ones."""
         self.is_failing = False
 
 
@@ -298,7 +298,7 @@ class TierManager:
     async def _tend(self, partition: Partition, work: _Work) -> None:
         if not self._may_tend(partition):
             return
-        if work.refused == (partition.leader_epoch, partition.tiered.image):
+        if work.refused == self._cluster.image.offset:
             return  # what the controller knows comes
         async with work.turn:
             await self._settle_unanswered(partition, work)
@@ -331,6 +331,8 @@ class TierManager:
     async def _ask(self, partition: Partition, work: _Work, proposal: _Proposal) -> bool:
         """Whether it was accepted. What is not answered is asked again before anything else."""
         work.unanswered = proposal
+        # As of now: what comes while the controller decides may be all that it knew.
+        asked_by = self._cluster.image.offset
         command = AlterTier(
             node_id=self._node_id, node_epoch=self._cluster.node_epoch, changes=(proposal.change,)
         )
@@ -338,7 +340,7 @@ class TierManager:
         work.unanswered = None
         (verdict,) = granted.result["verdicts"]
         is_granted = bool(verdict == "granted")
-        work.refused = None if is_granted else (partition.leader_epoch, partition.tiered.image)
+        work.refused = None if is_granted else asked_by
         if is_granted and proposal.manifest is not None:
             partition.tiered.wrote_manifest(proposal.manifest)
         return is_granted

@@ -42,12 +42,17 @@ def value(number: int) -> bytes:
 
 @asynccontextmanager
 async def tiered(
-    path: Path, count: int = 2, *, keys: KeyRing | None = None, **settings: Any
+    path: Path,
+    count: int = 2,
+    *,
+    keys: KeyRing | None = None,
+    orphan_grace_ms: int = 1_000,
+    **settings: Any,
 ) -> AsyncIterator[ReplicaWorld]:
     world = ReplicaWorld(path, count)
     world.keys = keys
     url = (path / "bucket").as_uri()
-    world.tier = TierSection(url=url, interval_ms=10, orphan_grace_ms=1_000)
+    world.tier = TierSection(url=url, interval_ms=10, orphan_grace_ms=orphan_grace_ms)
     world.log = {"retention_check_ms": 20}
     async with world:
         await world.create(**{**SETTINGS, **settings})
@@ -274,6 +279,38 @@ async def test_an_answer_that_does_not_come_is_asked_for_again(tmp_path: Path) -
         await fill(world)
         await until_front_is_gone(node.partition())
         assert lost == 5
+        await all_of(node.partition(), 0)
+
+
+async def test_a_refusal_that_the_metadata_have_overtaken_stops_no_copy(tmp_path: Path) -> None:
+    """The leader lost its place, and has it again when the answer comes."""
+    async with tiered(tmp_path, 2, orphan_grace_ms=60_000) as world:
+        node = world.leader
+        other = 2 if node.node_id == 1 else 1
+        ask, verdicts, filled = node.request, list[str](), asyncio.Event()
+
+        async def overtake(command: c.Command) -> Any:
+            if not isinstance(command, c.AlterTier) or verdicts or not command.changes[0].version:
+                return await ask(command)
+            await filled.wait()
+            await world.elect(other)
+            refused = await ask(command)
+            verdicts.extend(refused.result["verdicts"])
+            await world.elect(node.node_id)
+            return refused
+
+        async def copy_nothing(command: c.Command) -> Any:
+            if isinstance(command, c.AlterTier):
+                raise ObjectStoreUnavailable("503")
+            return await world.ask(command)
+
+        node.request = overtake  # type: ignore[method-assign]
+        world[other].request = copy_nothing  # type: ignore[method-assign]
+        await fill(world)
+        filled.set()
+        async with asyncio.timeout(20):
+            await until_front_is_gone(node.partition())
+        assert verdicts == ["stale"]
         await all_of(node.partition(), 0)
 
 
