@@ -109,6 +109,9 @@ class FakePartition:
         self._directory = directory
         self._file: BinaryIO | None = None
 
+    def leads(self, leader_epoch: int) -> bool:
+        return self.is_leader and self.leader_epoch == leader_epoch
+
     def check_min_isr(self) -> None:
         if self.below_min_isr:
             raise NotEnoughReplicas(f"{self.tp} has fewer replicas in sync than min_isr")

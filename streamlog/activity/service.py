@@ -60,7 +60,7 @@ class ActivityWriter:
     @property
     def leads(self) -> bool:
         partition = self._partition
-        return partition.is_leader and partition.leader_epoch == self._leader_epoch
+        return partition.leads(self._leader_epoch)
 
     def look(self) -> None:
         self._more.set()

@@ -129,7 +129,7 @@ class Shard(ABC, Generic[C]):
     def leads(self) -> bool:
         """The partition is led here still, in the same epoch."""
         partition = self.partition
-        is_same = partition.is_leader and partition.leader_epoch == self.leader_epoch
+        is_same = partition.leads(self.leader_epoch)
         return is_same and not self.closed
 
     @property

@@ -388,7 +388,7 @@ class IngestService:
             if ingest is not None:
                 self._reconfigure(ingest, config)
             elif (partition := self._kept(tp)) is not None:
-                if partition.is_leader and partition.leader_epoch == leader_epoch:
+                if partition.leads(leader_epoch):
                     prepared = self._prepared(partition, config)
                     ingest = self._new_ingest(
                         partition, leader_epoch, config, prepared.deduplicator

@@ -54,6 +54,7 @@ from streamlog.jetstream.connection import (
     RouterConnection,
     block_of,
 )
+from streamlog.jetstream.consumers.consumer_coordinator import HostedConsumer
 from streamlog.jetstream.consumers.consumer_service import (
     ConsumerHost,
     ConsumerRequest,
@@ -118,6 +119,8 @@ TAKES_MESSAGES: Final = (MSG_NEXT, "DIRECT.GET", "$KV.", "$OBJ.")
 a message to a bucket that there is not.
 """
 CREATES_CONSUMER: Final = ("CONSUMER.CREATE.", "CONSUMER.DURABLE.CREATE.")
+PULLED_MAX: Final = 1_000
+"""Consumers that are known by the subject of their pull requests."""
 DRAIN_TIMEOUT_S: Final = 2.0
 TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
 
@@ -288,6 +291,10 @@ class ManagementApi:
         self._stopped = asyncio.Event()
         self.latency = NatsLatency()
         metrics.nats_round_trip.set_function(lambda: self.latency.seconds)
+        self._pulled: dict[str, HostedConsumer] = {}
+        """Consumers by the subject of their pull requests, of which clients send many: to find one takes longer than to
+        serve it. Until the metadata change, and only where clients do not log in: then all may read the same.
+        """
         self._requests = RequestQueue(lambda it: _telling(self._answer_client(it)))
         self._tasks: asyncio.TaskGroup | None = None
         self.is_ready = False
@@ -329,6 +336,7 @@ class ManagementApi:
 
     def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """At each change of the image, after the partitions have seen it."""
+        self._pulled.clear()
         self._reply_subjects.apply(old, new)
         self._telling.apply(old, new)
         self._republishing.apply(old, new)
@@ -458,22 +466,32 @@ class ManagementApi:
 
     def _pull_at_once(self, request: Request) -> bool:
         """Give a pull request to its consumer, if that is coordinated here. False: answer it otherwise."""
-        verb = self._verb(request.subject)
-        if self._consumers is None or not verb.startswith(MSG_NEXT):
+        hosted = self._pulled.get(request.subject)
+        if hosted is None or not hosted.takes_pulls:
+            hosted = self._find_pulled(request)
+        if hosted is None or not self._requests.take_turn():
             return False
-        verbs = self._verbs
+        hosted.pull(request.reply, request.data)
+        return True
+
+    def _find_pulled(self, request: Request) -> HostedConsumer | None:
+        verb, verbs = self._verb(request.subject), self._verbs
+        if self._consumers is None or not verb.startswith(MSG_NEXT):
+            return None
         if self._identity is not None:
             try:
                 asking = self._identity.of_client(request)
             except StreamlogError:
-                return False
+                return None
             if asking.counts_once:
-                return False
+                return None
             verbs = self._of(asking)
-        if not self._requests.take_turn():
-            return False
-        name = verb.removeprefix(MSG_NEXT)
-        return verbs.consumers.next_here(name, request.reply, request.data)
+        hosted = verbs.consumers.hosted_here(verb.removeprefix(MSG_NEXT))
+        if self._identity is None and hosted is not None:
+            if len(self._pulled) >= PULLED_MAX:
+                self._pulled.clear()
+            self._pulled[request.subject] = hosted
+        return hosted
 
     async def _refuse_client(self, request: Request) -> None:
         verb = self._verb(request.subject)

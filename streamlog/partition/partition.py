@@ -333,6 +333,12 @@ class Partition(PartitionEnd):
         """Of the leader, as last heard; -1 before anything is."""
         return self.state.leader_epoch
 
+    def leads(self, leader_epoch: int) -> bool:
+        """It is led here, and was without a break since that epoch began."""
+        state = self.state  # not by the properties: each request of a consumer's asks
+        is_led = state.progress is not None and not self.reader.closed
+        return is_led and state.leader_epoch == leader_epoch
+
     @property
     def may_serve_reads(self) -> bool:
         """Consumers may read here: the leader, or a follower in sync while the lease is held."""

@@ -152,7 +152,7 @@ class LedShare:
     def leads(self) -> bool:
         """It is led here still, in the same epoch."""
         partition = self.partition
-        is_same = partition.is_leader and partition.leader_epoch == self.leader_epoch
+        is_same = partition.leads(self.leader_epoch)
         return self.failure is None and is_same
 
     @property

@@ -92,6 +92,30 @@ async def test_pulls_bring_each_message_once_and_in_order(
     assert (info.num_ack_pending, info.ack_floor.stream_seq) == (0, COUNT)
 
 
+async def test_a_consumer_made_again_is_the_one_that_pulls_reach(
+    client: Client, js: JetStreamContext
+) -> None:
+    """Also for a client that has pulled from the one before by the same subject, and where the stream is made again."""
+    name = await filled(client, js, 20)
+    for round_number in range(3):
+        if round_number == 2:
+            await js.delete_stream(name)
+            await js.add_stream(name=name, subjects=[f"{name}.>"])
+            for number in range(20):
+                await js.publish(f"{name}.a", b"%d" % number)
+        subscription = await js.pull_subscribe(f"{name}.>", "worker", stream=name)
+        for first in (0, 5):
+            messages = await subscription.fetch(5, timeout=PATIENCE_S)
+            assert [int(it.data) for it in messages] == [*range(first, first + 5)]
+            assert [it.metadata.sequence.consumer for it in messages] == [
+                *range(first + 1, first + 6)
+            ]
+        if round_number != 1:
+            await js.delete_consumer(name, "worker")
+            with pytest.raises((nats.errors.Error, TimeoutError)):
+                await subscription.fetch(5, timeout=1)
+
+
 async def test_push_with_a_filter_and_flow_control_brings_each_message_once(
     client: Client, js: JetStreamContext
 ) -> None:

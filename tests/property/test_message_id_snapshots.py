@@ -48,6 +48,9 @@ class Log:
         self.topic_id = bytes(16)
         self.file = b""
 
+    def leads(self, leader_epoch: int) -> bool:
+        return self.is_leader and self.leader_epoch == leader_epoch
+
     @property
     def local_log_start_offset(self) -> int:
         """Nothing of it is elsewhere."""

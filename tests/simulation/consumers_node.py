@@ -151,6 +151,9 @@ class StateReplica:
         self._waiting: list[tuple[int, Acknowledgement]] = []
         self._watchers: dict[Callable[[], None], None] = {}
 
+    def leads(self, leader_epoch: int) -> bool:
+        return self.is_leader and self.leader_epoch == leader_epoch
+
     def lead(self, epoch: int) -> None:
         """The followers fetch from it, soon: then it knows what is committed."""
         self.resign()

@@ -258,6 +258,9 @@ class Life:
         """Or what stands for another, which has its ingest here, too."""
         return self.state.is_leader or self.another is not None
 
+    def leads(self, leader_epoch: int) -> bool:
+        return self.is_leader and self.leader_epoch == leader_epoch
+
     @property
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
@@ -652,6 +655,9 @@ class OtherPartition:
     log_start_offset, log_end_offset, last_epoch, leader_epoch = 0, 1, 1, 1
     local_log_start_offset = 0
     is_leader, failure, topic_id, size_bytes = True, None, TOPIC_ID, 100
+
+    def leads(self, leader_epoch: int) -> bool:
+        return self.is_leader and self.leader_epoch == leader_epoch
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         return EpochEnd(epoch, 1)

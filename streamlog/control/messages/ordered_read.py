@@ -21,8 +21,6 @@ from streamlog.record.compiled.subjects import NOTHING
 
 READ_BYTES: Final = 1024 * 1024
 """Read at once where the next messages are near."""
-LITTLE_SHARE: Final = 4
-"""A run that lacks less than one in so many of its bytes is not read on: another thread costs more than it brings."""
 NEAR: Final = 64
 """So many offsets apart; what is farther is read by itself, with the rest of its batch."""
 NAMED_AT_ONCE: Final = 1_000
@@ -149,14 +147,15 @@ async def read_run(
 ) -> tuple[MessageRun, int]:
     """The same, of those whose subject matches one of ``patterns`` if there are any, for those who take thousands;
     and the end of what was looked at, which is above the last offset if that was all. The run ends with the message
-    that reaches ``bytes_max``, or before it: a read that would bring little more is left to the next run.
+    that reaches ``bytes_max``, or before it, once it has half of that: another read costs more than it brings, and a
+    batch of which it took a part would be read again for the rest.
     """
     run, wanted, upper = MessageRun(), offsets, offsets[-1] + 1 if offsets else 0
 
     def gather(part: FileSlice) -> int:
         return _gather(run, part, wanted, patterns, bytes_max)
 
-    while wanted and run.size_bytes <= bytes_max - bytes_max // LITTLE_SHARE:
+    while wanted and _is_short(run, bytes_max):
         try:
             size_bytes = min(_read_bytes(wanted), bytes_max)
             with await partition.read(wanted[0], size_bytes) as part:
@@ -181,6 +180,8 @@ def _gather(
     """The end of what was looked at, as that of ``_picked``."""
     upper = wanted[-1] + 1
     for header, batch in batches(part.read()):
+        if run.size_bytes + header.size_bytes > bytes_max and not _is_short(run, bytes_max):
+            break
         upper = header.next_offset
         low, high = (bisect_left(wanted, it) for it in (header.base_offset, upper))
         if low < high and not header.is_control:
@@ -191,6 +192,10 @@ def _gather(
         if run.size_bytes >= bytes_max:
             break
     return upper
+
+
+def _is_short(run: MessageRun, bytes_max: int) -> bool:
+    return run.size_bytes <= bytes_max // 2
 
 
 async def count_from(partition: Partition, pattern: str, offset: int) -> int:

@@ -67,7 +67,7 @@ class KeptSnapshot(NamedTuple):
     def is_known(self) -> bool:
         """It still does. A failed append took its ids back, and its records may be in the log."""
         partition = self.partition
-        is_led = partition.is_leader and partition.leader_epoch == self.leader_epoch
+        is_led = partition.leads(self.leader_epoch)
         return is_led and partition.failure is None
 
 

@@ -60,7 +60,7 @@ READ_AHEAD: Final = 5_000
 """Messages of a push consumer, or of large pull requests, that are read before they can be delivered."""
 AHEAD_FIRST: Final = 100
 """After the first read for a client, so many are read at least."""
-AHEAD_PULLS_MIN: Final = 3
+AHEAD_PULLS_MIN: Final = 8
 """Where less was read ahead than for so many pull requests, the next messages are read."""
 WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes on their way to a consumer with flow control; nats-server's JsFlowControlMaxPending."""
@@ -257,6 +257,15 @@ class Consumer:
         return taken
 
     @property
+    def has_work(self) -> bool:
+        """Something has to be read."""
+        if self.is_running_low:
+            return True
+        if not self._is_used:  # nothing goes anywhere
+            return False
+        return self.wants > 0 or self.needs_message is not None or self.needs_count
+
+    @property
     def needs_message(self) -> Place | None:
         """It is in hand, a client is there for it, and its message has to be read."""
         return self._in_hand[0].place if self._in_hand and self._target() is not None else None
@@ -264,7 +273,7 @@ class Consumer:
     @property
     def wants(self) -> int:
         """How many messages may be delivered for the first time now, beyond those that are here."""
-        if self._ahead or self._in_hand or self.delivery.has_redelivery:
+        if self._ahead.count or self._in_hand or self.delivery.has_redelivery:
             return 0
         if self._target() is None or not self.delivery.has_room:
             return 0
@@ -285,7 +294,7 @@ class Consumer:
         """A client that asks again and again has nearly all that was read ahead. What comes next is read while it
         handles that.
         """
-        if self._has_read_nothing or len(self._ahead) > AHEAD_PULLS_MIN * self._pulled[2].batch:
+        if self._has_read_nothing or self._ahead.count > AHEAD_PULLS_MIN * self._pulled[2].batch:
             return False
         if not self._may_forget or self._ahead_count < READ_AHEAD or not self._beyond_count:
             return False
@@ -401,7 +410,7 @@ class Consumer:
         it takes half of the time. False: it has done nothing.
         """
         delivery, ahead, count = self.delivery, self._ahead, request.batch
-        if self.waiting or not ahead or self._in_hand or not self._takes_runs:
+        if self.waiting or not ahead.count or self._in_hand or not self._takes_runs:
             return False
         if request.max_bytes or self._paused_until_ms is not None or delivery.has_redelivery:
             return False
@@ -589,7 +598,7 @@ class Consumer:
     @property
     def _may_forget(self) -> bool:
         """What was read ahead is found again by its offset; what was picked is not."""
-        return bool(self._ahead) and self.config.deliver_policy != "last_per_subject"
+        return self._ahead.count > 0 and self.config.deliver_policy != "last_per_subject"
 
     def _forget_ahead(self) -> None:
         self._ahead.clear()
@@ -697,7 +706,7 @@ class Consumer:
         ``beyond``: how many match from there on. ``pump`` delivers them.
         """
         # What is below its next offset was taken from the stream while it was read.
-        was_empty = not self._ahead
+        was_empty = not self._ahead.count
         is_empty = not self._ahead.add(partition, messages, self.next_offset(partition))
         self._has_read_nothing = is_empty and not was_empty
         if not is_empty:
@@ -722,7 +731,7 @@ class Consumer:
         """No further message matches now: a request that does not wait for one ends. ``last_pull``: as it was before
         the stream was read; for requests that came later there may be messages that came before them.
         """
-        if self._in_hand or self.delivery.has_redelivery or self._ahead:
+        if self._in_hand or self.delivery.has_redelivery or self._ahead.count:
             return
         self._replays = dict.fromkeys(self._replays, 0)
         if self.waiting:
@@ -892,7 +901,7 @@ class Consumer:
         while (exhausted := delivery.take_exhausted()) is not None:
             self._give_up(exhausted)
         self._held_until_ms = None
-        if self._ahead and delivery.has_room and self._is_plain:
+        if self._ahead.count and delivery.has_room and self._is_plain:
             self._pump_plainly(now_ms)
             return
         while not self._in_hand and self._target() is not None:
@@ -900,7 +909,7 @@ class Consumer:
                 if self._is_early(None, now_ms):
                     return
                 self._take_redelivery(now_ms)
-            elif self._ahead and delivery.has_room:
+            elif self._ahead.count and delivery.has_room:
                 read = self._ahead.first
                 if self._is_early(read, now_ms):
                     return
@@ -930,7 +939,7 @@ class Consumer:
         config, delivery, ahead = self.config, self.delivery, self._ahead
         subject = config.deliver_subject if config.is_push else self.waiting[0].subject
         sent = 0
-        while ahead and self._target() is not None:
+        while ahead.count and self._target() is not None:
             part = ahead.first_part
             count = min(part.count, delivery.room)
             if not config.is_push:
@@ -1147,7 +1156,7 @@ class Consumer:
 
     def _pending(self) -> int:
         """How many match that were not delivered."""
-        return len(self._ahead) + self._beyond_count
+        return self._ahead.count + self._beyond_count
 
     def _size_of(self, message: StoredMessage, count: int, sequence: int, pending: int) -> int:
         """What it counts among the bytes of a pull request, and of flow control: all but the line, as nats-server

@@ -371,10 +371,18 @@ class HostedConsumer:
         if self._task is None and not self.closed:
             self._task = self._coordinator.run_task(self._work)
 
+    @property
+    def takes_pulls(self) -> bool:
+        """It is still there, and no other node coordinates it."""
+        coordinator = self._coordinator
+        return not self.closed and coordinator.is_serving and coordinator.may_act
+
     def pull(self, subject: str, body: bytes) -> None:
+        """For one that ``takes_pulls``."""
         self._check_interest()
         self.core.pull(subject, body, clock_ms())
-        self.settle()
+        self._carry_out()
+        self._go_on()
 
     def unpin(self) -> None:
         self._check_interest()
@@ -384,8 +392,10 @@ class HostedConsumer:
     def settle(self) -> None:
         """After an event: carry out what follows at once, and leave the rest to the task."""
         self._perform()
-        core = self.core
-        if core.wants or core.needs_message is not None or core.needs_count or core.is_running_low:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.core.has_work:
             self.wake()
         else:
             self._set_timer()
@@ -672,8 +682,10 @@ class HostedConsumer:
 
     def _perform(self) -> None:
         """Or leave it to be done when the lease returns."""
-        if self.closed or not self._coordinator.may_act:
-            return
+        if not self.closed and self._coordinator.may_act:
+            self._carry_out()
+
+    def _carry_out(self) -> None:
         for it in self.core.take():
             match it:
                 case DeliverRun():
@@ -891,16 +903,12 @@ class ConsumerCoordinator:
 
     @property
     def leads(self) -> bool:
-        partition = self.partition
-        return (
-            not self.closed and partition.is_leader and partition.leader_epoch == self.leader_epoch
-        )
+        return not self.closed and self.partition.leads(self.leader_epoch)
 
     @property
     def may_act(self) -> bool:
         """No other node coordinates these consumers."""
-        partition = self.partition  # as ``leads``: asked more than once in each request
-        is_leader = partition.is_leader and partition.leader_epoch == self.leader_epoch
+        is_leader = self.partition.leads(self.leader_epoch)
         return is_leader and not self.closed and self.around.lease_held()
 
     async def run(self) -> None:

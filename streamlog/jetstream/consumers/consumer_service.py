@@ -39,6 +39,7 @@ from streamlog.jetstream.consumers.consumer_coordinator import (
     LEADERSHIP_CHANGE,
     NAMES,
     ConsumerCoordinator,
+    HostedConsumer,
     Surroundings,
 )
 from streamlog.jetstream.consumers.consumer_records import ConsumerKey
@@ -260,13 +261,11 @@ class ConsumerService:
         if request.verb == "NEXT":
             stream = self._metadata.image.streams.get(request.stream)
             is_known = stream is not None and stream.stream_id == request.stream_id
-            body = request.body.encode()
-            if (
-                stream is not None
-                and is_known
-                and self.pull_here(stream, request.consumer, request.inbox, body)
-            ):
-                return {}
+            if stream is not None and is_known:
+                hosted = self.hosted_here(stream, request.consumer)
+                if hosted is not None:
+                    hosted.pull(request.inbox, request.body.encode())
+                    return {}
             self._pulls.note(tp.partition, request.inbox, request.body)
         return await self._leaders.at_leader(
             tp,
@@ -277,18 +276,17 @@ class ConsumerService:
             repeatable=request.verb != "DELETE",
         )
 
-    def pull_here(self, stream: StreamImage, consumer: str, inbox: str, body: bytes) -> bool:
-        """Put a pull request to a consumer that this node coordinates; False: it does not."""
+    def hosted_here(self, stream: StreamImage, consumer: str) -> HostedConsumer | None:
+        """A consumer that this node coordinates; None: it does not."""
         if self._state.stream is None:
-            return False
+            return None
         coordinator = self._coordinators.get(self._place(stream.name).partition)
         if coordinator is None or not self._coordinates(coordinator, each=True):
-            return False
+            return None
         hosted = coordinator.known(ConsumerKey(stream.name, consumer))
         if hosted is None or hosted.closed or hosted.kept.stream_id != stream.stream_id:
-            return False
-        hosted.pull(inbox, body)
-        return True
+            return None
+        return hosted
 
     async def count(self, stream: StreamImage) -> int:
         """Consumers of a stream; 0 where their coordinator does not answer: a stream is described without it."""

@@ -33,23 +33,20 @@ class AheadMessage(NamedTuple):
 
 
 class ReadAhead:
-    """A queue of messages. ``len`` counts them."""
+    """A queue of messages."""
 
     def __init__(self) -> None:
         self._parts: deque[RunPart] = deque()
-        self._count = 0
+        self.count = 0
         self._first: AheadMessage | None = None
         """If it has been looked at."""
-
-    def __len__(self) -> int:
-        return self._count
 
     def add(self, partition: int, run: MessageRun, offset: int) -> bool:
         """The run's messages at ``offset`` or later. False: there are none."""
         part = RunPart(partition, run, run.index_of(offset))
         if part.count:
             self._parts.append(part)
-            self._count += part.count
+            self.count += part.count
         return part.count > 0
 
     @property
@@ -69,9 +66,9 @@ class ReadAhead:
         """The first ``count`` messages, no more than the first part has, are delivered."""
         part = self._parts[0]
         part.start += count
-        self._count -= count
+        self.count -= count
         self._first = None
-        if not part.count:
+        if part.start == part.run.count:
             self._parts.popleft()
 
     def next_offset(self, partition: int) -> int | None:
@@ -88,9 +85,9 @@ class ReadAhead:
             if it.partition == partition:
                 it.start = max(it.start, it.run.index_of(offset))
         self._parts = deque(it for it in self._parts if it.count)
-        self._count = sum(it.count for it in self._parts)
+        self.count = sum(it.count for it in self._parts)
         self._first = None
 
     def clear(self) -> None:
         self._parts.clear()
-        self._count, self._first = 0, None
+        self.count, self._first = 0, None

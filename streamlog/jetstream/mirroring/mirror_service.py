@@ -219,7 +219,7 @@ class MirrorService:
             partition = self._partitions.partition(feeding.tp)
         except StreamlogError:
             return None
-        leads = partition.is_leader and partition.leader_epoch == feeding.leader_epoch
+        leads = partition.leads(feeding.leader_epoch)
         return partition if leads and partition.topic_id == feeding.stream_id.bytes else None
 
     async def _keep_feeding(self, feeding: Feeding, before: Sequence[asyncio.Task[None]]) -> None:

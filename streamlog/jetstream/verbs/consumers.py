@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from streamlog.control.control import Control
 from streamlog.errors import StreamlogError
+from streamlog.jetstream.consumers.consumer_coordinator import HostedConsumer
 from streamlog.jetstream.consumers.consumer_service import ConsumerRequest, ConsumerService
 from streamlog.jetstream.errors import BAD_REQUEST, CONSUMER_NOT_FOUND, ApiRefused, no_consumer
 from streamlog.jetstream.requests.fields import Fields
@@ -56,16 +57,18 @@ class ConsumerVerbs:
         """MSG.NEXT: messages go to ``inbox``. Raises ApiRefused, StreamlogError."""
         await self._ask("NEXT", name, inbox=inbox, body=body.decode(errors="replace"))
 
-    def next_here(self, name: str, inbox: str, body: bytes) -> bool:
-        """MSG.NEXT of a consumer that this node coordinates. False: answer it by ``next``, also where it is refused."""
+    def hosted_here(self, name: str) -> HostedConsumer | None:
+        """The consumer of a MSG.NEXT that this node coordinates. None: answer it by ``next``, also where it is
+        refused.
+        """
         stream_name, _, consumer = name.partition(".")
         if self._service is None:
-            return False
+            return None
         try:
             stream = self._control.messages.known_readable(stream_name)
         except StreamlogError:
-            return False
-        return self._service.pull_here(stream, consumer, inbox, body)
+            return None
+        return self._service.hosted_here(stream, consumer)
 
     async def check(self, name: str) -> None:
         """Raises TopicForbidden, StreamNotFound, ApiRefused."""

@@ -26,8 +26,8 @@ cdef class MessageRun:
     cdef Span subject(self, const RunEntry* entry) noexcept nogil
     cdef Span block(self, const RunEntry* entry) noexcept nogil
     cdef Span payload(self, const RunEntry* entry) noexcept nogil
-    cdef int _reserve(self, Py_ssize_t extra) except -1
-    cdef int _begin(self, int64_t offset, int64_t timestamp_ms) except -1
-    cdef int _put(self, const uint8_t* data, Py_ssize_t size) except -1
-    cdef int _put_in_a_line(self, const uint8_t* data, Py_ssize_t size) except -1
-    cdef int _drop_last(self) except -1
+    cdef int _reserve(self, Py_ssize_t extra) except -1 nogil
+    cdef int _begin(self, int64_t offset, int64_t timestamp_ms) except -1 nogil
+    cdef int _put(self, const uint8_t* data, Py_ssize_t size) except -1 nogil
+    cdef int _put_in_a_line(self, const uint8_t* data, Py_ssize_t size) except -1 nogil
+    cdef int _drop_last(self) except -1 nogil

@@ -90,7 +90,7 @@ cdef class MessageRun:
 
     # Gathering
 
-    cdef int _reserve(self, Py_ssize_t extra) except -1:
+    cdef int _reserve(self, Py_ssize_t extra) except -1 nogil:
         cdef Py_ssize_t needed = self.size_bytes + extra
         cdef Py_ssize_t size = max(2 * self._data_max, <Py_ssize_t>DATA_FIRST)
         cdef uint8_t* data
@@ -100,12 +100,13 @@ cdef class MessageRun:
             size = needed
         data = <uint8_t*>realloc(self._data, size)
         if data == NULL:
-            raise MemoryError
+            with gil:
+                raise MemoryError
         self._data = data
         self._data_max = size
         return 0
 
-    cdef int _begin(self, int64_t offset, int64_t timestamp_ms) except -1:
+    cdef int _begin(self, int64_t offset, int64_t timestamp_ms) except -1 nogil:
         """One more message, without parts so far."""
         cdef Py_ssize_t size = max(2 * self._entries_max, <Py_ssize_t>ENTRIES_FIRST)
         cdef RunEntry* entries
@@ -113,7 +114,8 @@ cdef class MessageRun:
         if self.count == self._entries_max:
             entries = <RunEntry*>realloc(self._entries, size * sizeof(RunEntry))
             if entries == NULL:
-                raise MemoryError
+                with gil:
+                    raise MemoryError
             self._entries = entries
             self._entries_max = size
         made = self._entries + self.count
@@ -124,14 +126,14 @@ cdef class MessageRun:
         self.count += 1
         return 0
 
-    cdef int _put(self, const uint8_t* data, Py_ssize_t size) except -1:
+    cdef int _put(self, const uint8_t* data, Py_ssize_t size) except -1 nogil:
         if size > 0:
             self._reserve(size)
             memcpy(self._data + self.size_bytes, data, size)
             self.size_bytes += size
         return 0
 
-    cdef int _put_in_a_line(self, const uint8_t* data, Py_ssize_t size) except -1:
+    cdef int _put_in_a_line(self, const uint8_t* data, Py_ssize_t size) except -1 nogil:
         cdef Py_ssize_t i, start = self.size_bytes
         self._put(data, size)
         for i in range(start, self.size_bytes):
@@ -139,76 +141,59 @@ cdef class MessageRun:
                 self._data[i] = 32
         return 0
 
-    cdef int _drop_last(self) except -1:
+    cdef int _drop_last(self) except -1 nogil:
         self.count -= 1
         self.size_bytes = self._entries[self.count].place
         return 0
 
     def add_records(self, body, header, wanted, *, patterns=(), Py_ssize_t bytes_max):
         cdef Py_buffer view
-        cdef const uint8_t* at
-        cdef const uint8_t* end
-        cdef int64_t base_offset = header.base_offset, last_delta = header.last_offset_delta
-        cdef int64_t base_ms = header.base_timestamp_ms, count = header.record_count
-        cdef int64_t length, delta_ms, delta, i, sought, before = -1
+        cdef Scan scan
+        cdef int64_t i, end_offset
         cdef Py_ssize_t index = 0, wanted_count = len(wanted)
-        cdef bint is_append_time = header.is_log_append_time, is_range = isinstance(wanted, range)
         cdef int64_t range_start = 0, range_stop = 0
-        cdef Py_ssize_t had
+        cdef bint is_range = isinstance(wanted, range)
         cdef bytes subject
         if is_range:
             if wanted.step != 1:
                 raise ValueError("offsets are consecutive in a range")
             range_start, range_stop = wanted.start, wanted.stop
-        if is_append_time:
-            base_ms = header.max_timestamp_ms
-        if base_offset < 0 or last_delta < 0 or base_offset > INT64_MAX - 1 - last_delta:
-            raise CorruptBatch(f"offsets from {base_offset}, {last_delta} more")
+        scan.base_offset, scan.last_delta = header.base_offset, header.last_offset_delta
+        scan.is_append_time = header.is_log_append_time
+        scan.base_ms = header.max_timestamp_ms if scan.is_append_time else header.base_timestamp_ms
+        scan.left, scan.before, scan.is_half_added = header.record_count, -1, False
+        if scan.base_offset < 0 or scan.last_delta < 0 or scan.base_offset > INT64_MAX - 1 - scan.last_delta:
+            raise CorruptBatch(f"offsets from {scan.base_offset}, {scan.last_delta} more")
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
         try:
-            at = <const uint8_t*>view.buf
-            end = at + view.len
-            for i in range(count):
-                if i % TURN_RECORDS == TURN_RECORDS - 1:
+            scan.at = <const uint8_t*>view.buf
+            scan.end = scan.at + view.len
+            if is_range and not patterns:
+                with nogil:  # the event loop goes on meanwhile
+                    end_offset = add_range(self, &scan, range_start, range_stop, bytes_max)
+                return end_offset
+            i = 0
+            while next_place(&scan):
+                i += 1
+                if i % TURN_RECORDS == 0:
                     with nogil:  # the event loop has its turn
                         pass
-                if not read_varlong(&at, end, &length) or length <= 0 or length > end - at:
-                    raise CorruptBatch("a record does not end within its batch")
-                length += <int64_t>(at - <const uint8_t*>view.buf)  # where it ends
-                at += 1  # attributes: none are defined
-                if not read_varlong(&at, <const uint8_t*>view.buf + length, &delta_ms) or (
-                    not read_varlong(&at, <const uint8_t*>view.buf + length, &delta)
-                ):
-                    raise CorruptBatch("a record is cut")
-                if delta <= before or delta > last_delta:
-                    raise CorruptBatch(f"offset delta {delta} is outside the batch, or does not rise")
-                before = delta
                 if is_range:
-                    if base_offset + delta >= range_stop:
-                        return base_offset + delta
-                    is_wanted = base_offset + delta >= range_start
+                    if scan.offset >= range_stop:
+                        return scan.offset
+                    is_wanted = scan.offset >= range_start
                 else:
-                    while index < wanted_count and wanted[index] < base_offset + delta:
+                    while index < wanted_count and wanted[index] < scan.offset:
                         index += 1
                     if index == wanted_count:
-                        return base_offset + delta
-                    is_wanted = wanted[index] == base_offset + delta
+                        return scan.offset
+                    is_wanted = wanted[index] == scan.offset
                 if is_wanted:
-                    if is_append_time:
-                        delta_ms = 0
-                    elif base_ms > INT64_MAX - delta_ms if delta_ms > 0 else base_ms < INT64_MIN - delta_ms:
-                        raise CorruptBatch("timestamp is out of range")
-                    self._begin(base_offset + delta, base_ms + delta_ms)
-                    had = self.count
-                    try:
-                        add_parts(self, at, <const uint8_t*>view.buf + length)
-                    except BaseException:
-                        self._drop_last()
-                        raise
+                    add_record(self, &scan)
                     if patterns:  # what has no subject matches none
                         subject = PyBytes_FromStringAndSize(
-                            <const char*>self._data + self._entries[had - 1].place,
-                            self._entries[had - 1].subject_bytes,
+                            <const char*>self._data + self._entries[self.count - 1].place,
+                            self._entries[self.count - 1].subject_bytes,
                         )
                         for pattern in patterns:
                             if subject and matches(pattern, subject):
@@ -216,11 +201,12 @@ cdef class MessageRun:
                         else:
                             self._drop_last()
                     if self.size_bytes >= bytes_max:
-                        return base_offset + delta + 1
-                at = <const uint8_t*>view.buf + length
-            if at != end:
-                raise CorruptBatch(f"{end - at} bytes follow the last record")
-            return base_offset + last_delta + 1
+                        return scan.offset + 1
+            return scan.base_offset + scan.last_delta + 1
+        except BaseException:
+            if scan.is_half_added:
+                self._drop_last()
+            raise
         finally:
             PyBuffer_Release(&view)
 
@@ -356,13 +342,89 @@ cdef inline Py_ssize_t parts_bytes(const RunEntry* entry) noexcept nogil:
     return entry.subject_bytes + entry.block_bytes + entry.payload_bytes
 
 
-cdef inline int field(const uint8_t** at, const uint8_t* end, const uint8_t** start, int64_t* size) except -1:
-    if not skip_bytes(at, end, start, size):
-        raise CorruptBatch("a field does not end within its record")
+cdef struct Scan:
+    # The records of a batch, and the place of the one that was come to last.
+    const uint8_t* at  # in that record: where its key begins; before the first one: the first one
+    const uint8_t* end
+    const uint8_t* next_at  # the record after it
+    int64_t base_offset
+    int64_t base_ms
+    int64_t last_delta
+    int64_t left  # records after it
+    int64_t before  # its offset delta
+    int64_t offset
+    int64_t delta_ms
+    bint is_append_time
+    bint is_half_added  # its parts are not all there
+
+
+cdef int corrupt(str why) except -1:
+    raise CorruptBatch(why)
+
+
+cdef int next_place(Scan* scan) except -1 nogil:
+    """Go to the next record; 0: there is none."""
+    cdef const uint8_t* at = scan.at if scan.before < 0 else scan.next_at
+    cdef int64_t length, delta
+    if scan.left <= 0:
+        if at != scan.end:
+            with gil:
+                corrupt(f"{scan.end - at} bytes follow the last record")
+        return 0
+    scan.left -= 1
+    if not read_varlong(&at, scan.end, &length) or length <= 0 or length > scan.end - at:
+        with gil:
+            corrupt("a record does not end within its batch")
+    scan.next_at = at + length
+    at += 1  # attributes: none are defined
+    if not read_varlong(&at, scan.next_at, &scan.delta_ms) or not read_varlong(&at, scan.next_at, &delta):
+        with gil:
+            corrupt("a record is cut")
+    if delta <= scan.before or delta > scan.last_delta:
+        with gil:
+            corrupt(f"offset delta {delta} is outside the batch, or does not rise")
+    scan.at, scan.before, scan.offset = at, delta, scan.base_offset + delta
+    return 1
+
+
+cdef int64_t add_range(
+    MessageRun run, Scan* scan, int64_t start, int64_t stop, Py_ssize_t bytes_max
+) except -1 nogil:
+    """The end of what was looked at."""
+    while next_place(scan):
+        if scan.offset >= stop:
+            return scan.offset
+        if scan.offset >= start:
+            if run._data == NULL:  # at once: what grows is copied
+                run._reserve(min(bytes_max, <Py_ssize_t>(scan.end - scan.at)))
+            add_record(run, scan)
+            if run.size_bytes >= bytes_max:
+                return scan.offset + 1
+    return scan.base_offset + scan.last_delta + 1
+
+
+cdef int add_record(MessageRun run, Scan* scan) except -1 nogil:
+    cdef int64_t delta_ms = 0 if scan.is_append_time else scan.delta_ms
+    if scan.base_ms > INT64_MAX - delta_ms if delta_ms > 0 else scan.base_ms < INT64_MIN - delta_ms:
+        with gil:
+            corrupt("timestamp is out of range")
+    run._begin(scan.offset, scan.base_ms + delta_ms)
+    scan.is_half_added = True
+    add_parts(run, scan.at, scan.next_at)
+    scan.is_half_added = False
     return 0
 
 
-cdef int add_parts(MessageRun run, const uint8_t* at, const uint8_t* end) except -1:
+cdef inline int field(
+    const uint8_t** at, const uint8_t* end, const uint8_t** start, int64_t* size
+) except -1 nogil:
+    if not skip_bytes(at, end, start, size):
+        with gil:
+            corrupt("a field does not end within its record")
+    return 0
+
+
+cdef int add_parts(MessageRun run, const uint8_t* at, const uint8_t* end) except -1 nogil:
     """Of the record whose key begins there, to the last message."""
     cdef const uint8_t* key
     cdef const uint8_t* value = NULL
@@ -373,12 +435,14 @@ cdef int add_parts(MessageRun run, const uint8_t* at, const uint8_t* end) except
     field(&at, end, &key, &key_size)
     field(&at, end, &value, &value_size)
     if not read_varlong(&at, end, &count) or count < 0 or count > end - at:
-        raise CorruptBatch("the headers do not end within their record")
+        with gil:
+            corrupt("the headers do not end within their record")
     for i in range(count):
         field(&at, end, &name, &name_size)
         field(&at, end, &text, &text_size)
         if name_size < 0:
-            raise CorruptBatch("header without a name")
+            with gil:
+                corrupt("header without a name")
         if i == 0 and name_size == 7 and memcmp(name, b"subject", 7) == 0:
             is_named = True
             if is_subject_text(text, text_size):
@@ -395,7 +459,8 @@ cdef int add_parts(MessageRun run, const uint8_t* at, const uint8_t* end) except
         run._put_in_a_line(text, text_size)
         run._put(<const uint8_t*>b"\r\n", 2)
     if at != end:
-        raise CorruptBatch(f"{end - at} bytes follow the last header")
+        with gil:
+            corrupt(f"{end - at} bytes follow the last header")
     if has_block:
         run._put(<const uint8_t*>b"\r\n", 2)
     run._entries[run.count - 1].block_bytes = (

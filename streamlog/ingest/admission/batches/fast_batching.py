@@ -236,7 +236,7 @@ class FastBatching:
     def _is_led(self) -> bool:
         """Here, and in the epoch in which the batches began."""
         partition = self._partition
-        return partition.is_leader and partition.leader_epoch == self._leader_epoch
+        return partition.leads(self._leader_epoch)
 
     def _heed(self) -> None:
         """Tell what is to be told, and watch no longer than needed."""

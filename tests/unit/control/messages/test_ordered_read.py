@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from streamlog.control.messages import ordered_read
-from streamlog.control.messages.ordered_read import NEAR, PassageQuery, messages_from, read_passage
+from streamlog.control.messages.ordered_read import (
+    NEAR,
+    PassageQuery,
+    messages_from,
+    read_passage,
+    read_run,
+)
 from streamlog.errors import OffsetOutOfRange
 from tests.readable_partition import TIME_MS, FakePartition
 
@@ -87,3 +93,24 @@ async def test_a_passage_ends_with_the_message_that_makes_it_large(
 ) -> None:
     monkeypatch.setattr(ordered_read, "PASSAGE_BYTES_MAX", 2 * ordered_read.RECORD_BYTES)
     assert await read(FakePartition([["a"] * 9])) == ([0, 1], 2)
+
+
+@pytest.mark.parametrize("patterns", [(), (b"a",)])
+async def test_runs_take_whole_batches_where_they_can(patterns: tuple[bytes, ...]) -> None:
+    """A batch of which a run took a part is read again for the next one."""
+    count = 40
+    partition: Any = FakePartition([["a"] * count] * 7)
+    batch, _ = await read_run(partition, range(count), bytes_max=1 << 20)
+    bytes_max, offset, runs = batch.size_bytes * 11 // 4, 0, []
+    while offset < 7 * count:
+        wanted = range(offset, 7 * count)
+        run, offset = await read_run(partition, wanted, patterns, bytes_max=bytes_max)
+        runs.append(run.count)
+    assert runs == [2 * count, 2 * count, 2 * count, count]
+
+
+async def test_a_run_ends_within_a_batch_that_is_larger_than_it_may_be() -> None:
+    partition: Any = FakePartition([["a"] * 100])
+    whole, _ = await read_run(partition, range(100), bytes_max=1 << 20)
+    run, upper = await read_run(partition, range(100), bytes_max=whole.size_bytes // 10)
+    assert run.count == upper == 10

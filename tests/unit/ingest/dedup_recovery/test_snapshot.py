@@ -48,6 +48,9 @@ class Partition:
         self.written: Callable[[], None] = lambda: None
         """Called while the file is written."""
 
+    def leads(self, leader_epoch: int) -> bool:
+        return self.is_leader and self.leader_epoch == leader_epoch
+
     def epoch_end(self, epoch: int) -> EpochEnd:
         return EpochEnd(min(epoch, 7), self.log_end_offset)
 

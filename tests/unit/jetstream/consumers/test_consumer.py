@@ -514,19 +514,19 @@ def test_more_is_read_before_a_client_that_asks_again_and_again_has_all() -> Non
             pull(core, "i", batch=10)
         offset = more.stop
     pull(core, "i", batch=10)
-    fill(core, *map(message, range(offset, offset + 50)), beyond=1_000)
+    fill(core, *map(message, range(offset, offset + 100)), beyond=1_000)
     assert (core.wants, core.is_running_low) == (0, False)
     pull(core, "i", batch=10)
-    assert (core.wants, core.is_running_low, core.next_offset(0)) == (0, True, offset + 50)
-    core.add(0, run_of([]), next_offset=offset + 60, beyond=1_000)
+    assert (core.wants, core.is_running_low, core.next_offset(0)) == (0, True, offset + 100)
+    core.add(0, run_of([]), next_offset=offset + 110, beyond=1_000)
     assert not core.is_running_low, "it would read the same again and again"
-    assert shown(pull(core, "i", batch=30))[-1] == ("i", offset + 49, 1), "nothing was passed over"
+    assert shown(pull(core, "i", batch=80))[-1] == ("i", offset + 99, 1), "nothing was passed over"
     pull(core, "i", batch=10)
-    core.add(0, run_of([]), next_offset=offset + 60, beyond=1_000)
-    assert core.next_offset(0) == offset + 60
-    fill(core, *map(message, range(offset + 60, offset + 90)), beyond=1)
+    core.add(0, run_of([]), next_offset=offset + 110, beyond=1_000)
+    assert core.next_offset(0) == offset + 110
+    fill(core, *map(message, range(offset + 110, offset + 140)), beyond=1)
     assert core.is_running_low
-    fill(core, message(offset + 90))
+    fill(core, message(offset + 140))
     assert not core.is_running_low, "there is nothing more"
 
 

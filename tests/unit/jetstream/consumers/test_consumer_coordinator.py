@@ -58,6 +58,9 @@ class StateLog:
         self.appended = list[Acknowledgement]()
         """Each waits for its commit."""
 
+    def leads(self, leader_epoch: int) -> bool:
+        return self.is_leader and self.leader_epoch == leader_epoch
+
     def check_min_isr(self) -> None: ...
 
     def append(self, _: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> None:
