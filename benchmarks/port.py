@@ -287,13 +287,15 @@ def consumed(size: int) -> Case[Sides]:
                 (Target(RATE, ratio, beside=peer),),
             ),
         )
-    for what, mode, more in (
-        ("push", "push", ()),
-        ("pull by 100", "pull-raw", ("--batch", "100")),
-        ("pull by 1,000", "pull-raw", ()),
+    for what, mode, more, count in (
+        ("push, raw socket", "push", (), raw_count),
+        ("pull by 100, raw socket", "pull-raw", ("--batch", "100"), raw_count),
+        ("pull by 1,000, raw socket", "pull-raw", (), raw_count),
+        ("pull by 100, nats-py", "pull", ("--batch", "100"), client_count),
+        ("pull by 1,000, nats-py", "pull", (), client_count),
     ):
-        run = _read_prebuilt(mode, more, raw_count, size)
-        variants.append(Variant(f"messages built beforehand, {what}, raw socket", run))
+        run = _read_prebuilt(mode, more, count, size)
+        variants.append(Variant(f"messages built beforehand, {what}", run))
     title = f"Read by a JetStream consumer, {'1 KiB' if size == 1024 else f'{size} B'}"
     return Case(f"port-consume-{size}", title, (RATE, CPU), tuple(variants), prepare, clear)
 
