@@ -113,6 +113,11 @@ class StreamMessage(NamedTuple):
     """As that of a ``StreamPart``. No message was read."""
 
 
+class _Kept(NamedTuple):
+    partition: Partition
+    matching: Matching
+
+
 class StreamSource:
     """Of all streams; one a node."""
 
@@ -126,7 +131,7 @@ class StreamSource:
         self._interest = interest
         self._leader = leader
         self._leaders = leaders
-        self._kept: OrderedDict[tuple[UUID, int, tuple[str, ...]], Matching] = OrderedDict()
+        self._kept: OrderedDict[tuple[UUID, int, tuple[str, ...]], _Kept] = OrderedDict()
         nodes.register(READ, self._answer_read)
         nodes.register(WAIT, self._answer_wait)
         nodes.register(START, self._answer_start)
@@ -295,14 +300,23 @@ class StreamSource:
     ) -> Matching:
         """Of messages that were committed when it was made, ``offset`` among them."""
         key = (stream_id, partition.tp.partition, filters)
-        found = self._kept.get(key)
+        kept = self._kept.get(key)
+        found = None if kept is None else kept.matching
         if found is None or found.below <= offset or not found.is_of(partition.subjects):
             found = Matching(partition.subjects, filters, partition.stable_offset)
-            self._kept[key] = found
-            if len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+            self._keep(key, _Kept(partition, found))
         self._kept.move_to_end(key)
         return found
+
+    def _keep(self, key: tuple[UUID, int, tuple[str, ...]], made: _Kept) -> None:
+        """With a new search, those of closed partitions go: each keeps the index of a stream that is gone."""
+        if key not in self._kept:
+            for other, it in tuple(self._kept.items()):
+                if it.partition.closed:
+                    del self._kept[other]
+        self._kept[key] = made
+        if len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
 
     async def _message(
         self,
