@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -60,11 +61,11 @@ def elect(cluster: Cluster, partition: int, leader: int) -> None:
     assert cluster.leader(("o", partition)) == leader
 
 
-async def published(client: Client, subject: str, payload: bytes, message_id: str = "") -> None:
-    """With an id again and again, without one once."""
+async def published(client: Client, subject: str, payload: bytes, message_id: str = "") -> int:
+    """With an id again and again, without one once. How often it was published again."""
     headers = {"Nats-Msg-Id": message_id} if message_id else None
     async with asyncio.timeout(20):
-        while True:
+        for repeats in count():
             try:
                 answer = await client.request(subject, payload, timeout=5, headers=headers)
             except (nats.errors.Error, TimeoutError):
@@ -72,9 +73,10 @@ async def published(client: Client, subject: str, payload: bytes, message_id: st
                     raise
                 continue
             if "seq" in json.loads(answer.data):
-                return
+                return repeats
             assert message_id, answer.data
             await asyncio.sleep(0.05)
+    raise AssertionError("the time has run out")
 
 
 @pytest.mark.parametrize("make", [clients_of_nats, leafnodes, ports_alone])
@@ -97,10 +99,10 @@ async def test_new_leader_stores_no_copy_of_what_the_former_one_has_stored(
             line.hold()
             for number in range(COUNT):
                 await published(client, subject, b"%d" % number)
-            await published(client, subject, b"with an id", "held")
+            repeats = await published(client, subject, b"with an id", "held")
             await asyncio.to_thread(elect, cluster, 0, LATE)
             line.flow()
-            await published(client, subject, b"last", "last")
+            repeats += await published(client, subject, b"last", "last")
         finally:
             await client.close()
             line.flow()
@@ -109,5 +111,6 @@ async def test_new_leader_stores_no_copy_of_what_the_former_one_has_stored(
         expected = [b"first", b"with an id", b"last", *(b"%d" % it for it in range(COUNT))]
         assert found == dict.fromkeys(expected, 1)
         assert cluster[LATE].metric("streamlog_publish_late_copies_total") == COUNT
-        assert cluster[LATE].metric("streamlog_publish_duplicates_total") == 1
+        duplicates = cluster[LATE].metric("streamlog_publish_duplicates_total")
+        assert 1 <= duplicates <= 1 + repeats, "one came late, and what was published again"
     line.close()
