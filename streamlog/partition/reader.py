@@ -133,6 +133,7 @@ class Reader:
         OffsetOutOfRange, too.
         """
         self.was_read = True
+        failed: FileSlice | None = None
         while True:
             self.check_open()
             try:
@@ -150,7 +151,16 @@ class Reader:
                 raise
             else:
                 self.read_bytes += len(part)
-                return await self.decrypted(part) if part.is_encrypted else part
+                if not part.is_encrypted:
+                    return part
+                try:
+                    return await self.decrypted(part)
+                except StorageFailed:
+                    # The segment may have gone, and the file of its key with it: then the log says so, or has another.
+                    if failed is not None and part.is_sealed_as(failed):
+                        raise
+                    failed = part
+                    continue
             await self._verify(segment)
 
     def read_now(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice | None:

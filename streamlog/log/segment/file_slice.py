@@ -44,6 +44,10 @@ class FileSlice:
         """Some of it may be, so the file cannot be sent."""
         return self._key is not None
 
+    def is_sealed_as(self, other: "FileSlice") -> bool:
+        """They are of one encrypted segment, neither of them decrypted."""
+        return self._key is not None and self._key is other._key
+
     def decrypt(self) -> None:
         """Have it in memory instead. Blocking; from any thread; of no effect a second time.
 

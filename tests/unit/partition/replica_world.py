@@ -242,6 +242,8 @@ class ReplicaWorld:
     async def create(self, **settings: object) -> None:
         self.controller.create("s", **{"replicas": self._count, **settings})
         await self.spread()
+        for node in list(self.nodes.values()):  # one may have heard of it by another decision
+            await node.registry.settled()
 
     async def elect(self, number: int, tp: TopicPartition = TP) -> None:
         await self.ask(

@@ -1,13 +1,16 @@
 """Encrypted streams in the object store: read back with the key, and nothing in the clear."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamlog.errors import EncryptionKeyMissing
+from streamlog.errors import EncryptionKeyMissing, StorageFailed
 from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.encryption.segment_key import SegmentKey
+from streamlog.metadata import commands as c
 from tests.unit.partition.replica_world import ReplicaWorld, until
 from tests.unit.partition.tiering.test_tiered_partition import (
     COUNT,
@@ -52,6 +55,46 @@ async def test_nothing_is_in_the_clear(tmp_path: Path) -> None:
         await until_front_is_gone(partition, COUNT)
         await all_of(partition, 0, 2 * COUNT)
         assert files_in_the_clear(tmp_path) == []
+
+
+async def test_a_read_whose_segment_goes_with_its_key_meanwhile_goes_on_in_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tiered(tmp_path, 1, keys=ONLY_K1, encrypted=True, local_retention_ms=-2) as world:
+        await fill(world)
+        partition = world.leader.partition()
+        await until(lambda: partition.tiered.tiered_end_offset == partition.state.log.sealed_end)
+        partition = await start_with(world, 1, ONLY_K1)
+        assert partition.local_log_start_offset == 0
+        decrypted, waits = partition.reader.decrypted, list[Any]()
+
+        async def late(part: Any) -> Any:
+            if not waits:
+                waits.append(part)
+                config = world.controller.image.stream("s").config.changed(local_retention_ms=0)
+                await world.ask(c.UpdateStream(config=config))
+                await until_front_is_gone(partition)
+            return await decrypted(part)
+
+        monkeypatch.setattr(partition.reader, "decrypted", late)
+        await all_of(partition, 0)
+        assert waits
+
+
+async def test_a_key_that_cannot_be_read_fails_the_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise OSError(errno.EIO, "no luck")
+
+    async with tiered(tmp_path, 1, keys=ONLY_K1, encrypted=True, local_retention_ms=-2) as world:
+        await fill(world)
+        partition = await start_with(world, 1, ONLY_K1)
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentKey, "wrapped", fail)
+            with pytest.raises(StorageFailed, match="no luck"):
+                await partition.read(0, 1)
+        await all_of(partition, 0)
 
 
 async def test_objects_are_read_with_the_key_that_they_were_sealed_under(tmp_path: Path) -> None:
