@@ -162,7 +162,22 @@ class Cluster:
         return done.stdout
 
     def view(self) -> View:
-        """As some running node describes it; over a slow network not the first time round."""
+        """As the controller describes it, if it answers: what a command has changed is seen at once.
+
+        Else as some running node does, whose metadata may be older. Over a slow network not the first time round.
+        """
+        from confluent_kafka import KafkaException
+
+        first = self._view_of_some_node()
+        controller = self.nodes.get(first.controller)
+        if controller is None or not controller.is_running():
+            return first
+        try:
+            return controller.view(timeout_s=HASTY_TIMEOUT_S)
+        except KafkaException:
+            return first
+
+    def _view_of_some_node(self) -> View:
         from confluent_kafka import KafkaException
 
         timeout_s, deadline = HASTY_TIMEOUT_S, time.monotonic() + SETTLE_TIMEOUT_S
