@@ -59,8 +59,7 @@ class ActivityWriter:
 
     @property
     def leads(self) -> bool:
-        partition = self._partition
-        return partition.leads(self._leader_epoch)
+        return self._partition.leads(self._leader_epoch)
 
     def look(self) -> None:
         self._more.set()

@@ -128,9 +128,7 @@ class Shard(ABC, Generic[C]):
     @property
     def leads(self) -> bool:
         """The partition is led here still, in the same epoch."""
-        partition = self.partition
-        is_same = partition.leads(self.leader_epoch)
-        return is_same and not self.closed
+        return self.partition.leads(self.leader_epoch) and not self.closed
 
     @property
     def why_not(self) -> ErrorCode:

@@ -280,8 +280,7 @@ class DelayedAcks:
     @property
     def _is_led(self) -> bool:
         """Here, and in the epoch in which the answers were asked for."""
-        partition = self._partition
-        return partition.leads(self._leader_epoch)
+        return self._partition.leads(self._leader_epoch)
 
     def _watch_no_longer_than_needed(self) -> None:
         if not self._waiting:

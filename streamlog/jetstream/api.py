@@ -468,6 +468,7 @@ class ManagementApi:
         """Give a pull request to its consumer, if that is coordinated here. False: answer it otherwise."""
         hosted = self._pulled.get(request.subject)
         if hosted is None or not hosted.takes_pulls:
+            self._pulled.pop(request.subject, None)
             hosted = self._find_pulled(request)
         if hosted is None or not self._requests.take_turn():
             return False

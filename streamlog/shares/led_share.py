@@ -151,9 +151,7 @@ class LedShare:
     @property
     def leads(self) -> bool:
         """It is led here still, in the same epoch."""
-        partition = self.partition
-        is_same = partition.leads(self.leader_epoch)
-        return self.failure is None and is_same
+        return self.failure is None and self.partition.leads(self.leader_epoch)
 
     @property
     def settings(self) -> ShareSettings:

@@ -37,6 +37,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -187,10 +188,8 @@ class ObjectStore:
         asked before. Nothing after ``close``: a node may stop while it starts.
         """
         both_began = threading.Barrier(WORKERS)
-        try:
+        with suppress(ObjectStoreUnavailable):
             await asyncio.gather(*(self.run(_give_way, both_began) for _ in range(WORKERS)))
-        except ObjectStoreUnavailable:
-            return
 
     def close(self) -> None:
         """Let the threads end. Requests that are under way are the callers' to cancel."""

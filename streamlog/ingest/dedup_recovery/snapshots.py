@@ -66,9 +66,7 @@ class KeptSnapshot(NamedTuple):
     @property
     def is_known(self) -> bool:
         """It still does. A failed append took its ids back, and its records may be in the log."""
-        partition = self.partition
-        is_led = partition.leads(self.leader_epoch)
-        return is_led and partition.failure is None
+        return self.partition.leads(self.leader_epoch) and self.partition.failure is None
 
 
 class DedupSnapshots:

@@ -257,8 +257,8 @@ class Consumer:
         return taken
 
     @property
-    def has_work(self) -> bool:
-        """Something has to be read."""
+    def needs_read(self) -> bool:
+        """Messages have to be read, or counted."""
         if self.is_running_low:
             return True
         if not self._is_used:  # nothing goes anywhere

@@ -395,7 +395,7 @@ class HostedConsumer:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self.core.has_work:
+        if self.core.needs_read:
             self.wake()
         else:
             self._set_timer()

@@ -139,8 +139,7 @@ class FedPartition:
 
     @property
     def _leads(self) -> bool:
-        partition = self._partition
-        return partition.leads(self._leader_epoch)
+        return self._partition.leads(self._leader_epoch)
 
     async def _fewer_than(self, count: int, size_bytes: int) -> None:
         while self._error is None and self._pending >= count and self._pending_bytes >= size_bytes:

@@ -235,8 +235,7 @@ class FastBatching:
     @property
     def _is_led(self) -> bool:
         """Here, and in the epoch in which the batches began."""
-        partition = self._partition
-        return partition.leads(self._leader_epoch)
+        return self._partition.leads(self._leader_epoch)
 
     def _heed(self) -> None:
         """Tell what is to be told, and watch no longer than needed."""
