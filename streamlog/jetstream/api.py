@@ -476,9 +476,10 @@ class ManagementApi:
         return True
 
     def _find_pulled(self, request: Request) -> HostedConsumer | None:
-        verb, verbs = self._verb(request.subject), self._verbs
+        verb = self._verb(request.subject)
         if self._consumers is None or not verb.startswith(MSG_NEXT):
             return None
+        asking = NOT_ASKED
         if self._identity is not None:
             try:
                 asking = self._identity.of_client(request)
@@ -486,9 +487,8 @@ class ManagementApi:
                 return None
             if asking.counts_once:
                 return None
-            verbs = self._of(asking)
-        hosted = verbs.consumers.hosted_here(verb.removeprefix(MSG_NEXT))
-        if self._identity is None and hosted is not None:
+        hosted = self._of(asking).consumers.hosted_here(verb.removeprefix(MSG_NEXT))
+        if asking is NOT_ASKED and hosted is not None:
             if len(self._pulled) >= PULLED_MAX:
                 self._pulled.clear()
             self._pulled[request.subject] = hosted
