@@ -11,6 +11,7 @@ tagged fields.
 - ``schema_codec`` a schema of ``schemas.json`` as a pair of functions, read and write
 - ``api_messages`` every API but Fetch, as plain dicts
 - ``fetch``     Fetch by hand: the one that must cost microseconds
+- ``compiled``  what each request of a producer or a consumer does, held to the modules above by tests
 - ``errors``    Kafka's error codes and ours, one table for both directions; errors by name
 
 Schemas and error codes are generated from Kafka's, by way of ``kio`` (``tools/kafka_schemas.py``). Every

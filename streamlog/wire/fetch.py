@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, TopicPartition
+from streamlog.wire.compiled.plain_fetch import read_plain_fetch
 from streamlog.wire.cursor import (
     NO_TAGS,
     STEP_ITEMS,
@@ -44,7 +45,6 @@ from streamlog.wire.leaders import (
     read_leader,
     read_nodes,
 )
-from streamlog.wire.plain_fetch import read_plain_fetch
 
 CONSUMER: Final = -1
 """The replica id of who is no replica."""

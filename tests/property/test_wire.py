@@ -19,7 +19,7 @@ from streamlog.wire.fetch import (
     FetchTopic,
     TopicIdPartition,
 )
-from streamlog.wire.framing import FrameSplitter, frame
+from streamlog.wire.framing import LARGE_BYTES, LENGTH_BYTES, FrameSplitter, frame
 from streamlog.wire.header import encode_request_header, read_request_header
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.registry import APIS, FETCH, Api
@@ -95,6 +95,36 @@ def test_frames_survive_any_cut(frames: list[bytes], cuts: list[int]) -> None:
         start = end
         while (body := splitter.next_frame()) is not None:
             found.append(body)
+    assert found == frames
+
+
+@settings(max_examples=EXAMPLES // 2, deadline=None)
+@given(
+    sizes=st.lists(st.one_of(st.integers(0, 40), st.integers(0, 5 * LARGE_BYTES)), max_size=5),
+    pieces=st.lists(st.tuples(st.integers(1, 2 * LARGE_BYTES), st.booleans()), min_size=1),
+)
+def test_large_frames_survive_any_cut_and_either_way_in(
+    sizes: list[int], pieces: list[tuple[int, bool]]
+) -> None:
+    frames = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    stream = memoryview(b"".join(frame(body) for body in frames))
+    splitter, found = FrameSplitter(1_000_000), []
+    start, turn = 0, 0
+    while start < len(stream):
+        piece, in_place = pieces[turn % len(pieces)]
+        turn += 1
+        if in_place and splitter.partial is not None:
+            with memoryview(splitter.partial) as room:
+                count = min(len(room), piece)
+                room[:count] = stream[start : start + count]
+            splitter.filled(count)
+        else:
+            count = min(len(stream) - start, piece)
+            splitter.feed(stream[start : start + count])
+        start += count
+        while (body := splitter.next_frame()) is not None:
+            found.append(body)
+        assert splitter.buffered == start - sum(LENGTH_BYTES + len(body) for body in found)
     assert found == frames
 
 

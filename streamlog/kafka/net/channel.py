@@ -3,7 +3,6 @@ the wait of a request (``RequestWait``) while the peer is watched.
 """
 
 import asyncio
-import contextlib
 import os
 import select
 import socket
@@ -14,8 +13,11 @@ from typing import Final
 from streamlog.errors import BrokenInvariant, TlsFailed
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.partition.page_cache import is_cold, read_ahead
+from streamlog.wire.framing import FrameSplitter
 
 RECEIVE_BYTES: Final = 64 * 1024
+FILLED: Final = b"filled"
+"""What was received has gone to the large frame that is next."""
 TICK_S: Final = 0.001
 """A loop may call a little before it is time: then it is asked again."""
 CHUNK_BYTES: Final = 1024 * 1024
@@ -42,10 +44,6 @@ class SliceTruncated(Exception):
     """The file is shorter than its slice, and the frame has promised more."""
 
 
-class _WokenError(Exception):
-    """Something else than bytes has come."""
-
-
 def never() -> bool:
     return False
 
@@ -63,6 +61,8 @@ class SocketChannel:
 
     path = "sendfile"
     """How slices of files are sent; a label of the metrics."""
+    fills = True
+    """The rest of a large frame is received where it will be read."""
     is_encrypted = False
     peer_subject: str | None = None
     """Of the certificate that the peer has shown and that is trusted; as RFC 4514 writes it."""
@@ -82,9 +82,12 @@ class SocketChannel:
         self._loop = loop
         self._idle_timeout_s = idle_timeout_ms / 1000
         self._send_timeout_s = min(send_timeout_ms or idle_timeout_ms, idle_timeout_ms) / 1000
-        self._waiter: asyncio.Future[bytes] | None = None  # at most one task waits
+        self._waiter: asyncio.Future[bytes | None] | None = None
+        """At most one task waits; None: something else than bytes has come."""
         self._waiting_since = 0.0  # loop time; of the waiter, or of the last one
         self._receives = False  # the waiter gets the bytes that arrive
+        self._at_once: Callable[[bytes], bool] | None = None  # see ``receive``
+        self._frames: FrameSplitter | None = None  # the rest of its large frame is awaited
         self.heard: Callable[[], None] | None = None
         """Called for what arrives while no task receives it."""
         self._listens = False  # the loop tells of what arrives
@@ -97,26 +100,54 @@ class SocketChannel:
     async def open(self) -> None:
         """What comes before the first byte of a request. Raises TlsFailed."""
 
-    async def receive(self, unless: Callable[[], bool] = never) -> bytes | None:
+    async def receive(
+        self,
+        unless: Callable[[], bool] = never,
+        at_once: Callable[[bytes], bool] | None = None,
+        frames: FrameSplitter | None = None,
+    ) -> bytes | None:
         """What has arrived, at least a byte; b"" at the peer's end. Others have a turn before.
 
-        None once ``unless`` holds, which is asked at first and again at each ``wake``.
+        None once ``unless`` holds, which is asked at first and again at each ``wake``. ``at_once`` is shown what
+        arrives outside a turn of the task: where it says that it has dealt with that, the wait goes on. What it raises
+        ends the wait. The rest of a large frame may go straight to ``frames``: FILLED.
         """
-        self._may_wake = True
+        self._may_wake, self._at_once = True, at_once
+        if frames is not None and frames.partial is not None and self.fills:
+            self._await_rest(frames)
         try:
             while not unless():
                 waiter = self._wait()
                 self._receives = True
                 self.listen()
                 try:
-                    return await waiter
-                except _WokenError:
-                    pass
+                    found = await waiter
                 finally:
                     self._waiter, self._receives = None, False
+                if found is not None:
+                    return found
         finally:
-            self._may_wake = False
+            self._may_wake, self._at_once = False, None
+            if self._frames is not None:
+                self._frames = None
+                self._await_bytes(1)
         return None
+
+    def _await_rest(self, frames: FrameSplitter) -> None:
+        """Where many bytes are missing the loop is told when many are here: each time that it is told costs as much as
+        to receive a tenth of a megabyte.
+        """
+        self._frames = frames
+        self._await_bytes(frames.awaited_bytes)
+
+    def _await_bytes(self, count: int) -> None:
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    def _fill(self, frames: FrameSplitter) -> bytes:
+        assert frames.partial is not None, "it is not whole before that"
+        count = self.sock.recv_into(frames.partial)
+        frames.filled(count)
+        return FILLED if count else b""
 
     async def rest_unless(self, due: Callable[[], bool], until_s: float) -> None:
         """Receives nothing until then, in loop time, or once ``due`` holds, as in ``receive``.
@@ -130,8 +161,7 @@ class SocketChannel:
                 self._waiting_since = until_s
                 timer = self._loop.call_later(max(left_s, TICK_S), self.wake)
                 try:
-                    with contextlib.suppress(_WokenError):
-                        await waiter
+                    await waiter
                 finally:
                     timer.cancel()
                     self._waiter = None
@@ -141,7 +171,19 @@ class SocketChannel:
     def wake(self) -> None:
         """A wait in ``receive`` or ``rest_unless`` asks its condition again."""
         if self._may_wake and self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(_WokenError())
+            self._waiter.set_result(None)
+
+    @property
+    def is_receiving(self) -> bool:
+        """A task waits for bytes, so that none sends."""
+        return self._receives
+
+    def send_at_once(self, data: bytes) -> int:
+        """How many bytes of it the socket has taken; what is wrong with the socket, the next call tells."""
+        try:
+            return 0 if self._ended is not None else self._put(data, 0)
+        except (OSError, TlsFailed):
+            return 0
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         """All of ``data``. ``more``: hold back a last half-full packet for what follows."""
@@ -226,7 +268,7 @@ class SocketChannel:
         self._mute()
         self.sock.close()
 
-    def _wait(self) -> asyncio.Future[bytes]:
+    def _wait(self) -> asyncio.Future[bytes | None]:
         if self._waiter is not None:
             raise BrokenInvariant("two tasks wait on one channel")
         if self._ended is not None:
@@ -260,15 +302,21 @@ class SocketChannel:
         if self.heard is not None:
             self.heard()
             return
-        waiter = self._waiter
+        waiter, at_once = self._waiter, self._at_once
         if not self._receives or waiter is None or waiter.done():
             self._mute()
             return
         try:
-            waiter.set_result(self._recv(RECEIVE_BYTES))
+            if self._frames is not None:
+                waiter.set_result(self._fill(self._frames))
+            elif not (data := self._recv(RECEIVE_BYTES)) or at_once is None or not at_once(data):
+                waiter.set_result(data)
+            else:
+                self._waiting_since = self._loop.time()
+                return
         except BlockingIOError:
             return
-        except (OSError, TlsFailed) as error:
+        except Exception as error:
             waiter.set_exception(error)
         self._receives = False
 
@@ -299,6 +347,8 @@ class SocketChannel:
 
         Only who waits for bytes, or for room to write, is ever found idle.
         """
+        if self._frames is not None:  # few bytes count, too
+            self._await_bytes(1)
         poll = select.poll()
         poll.register(self.sock, select.POLLOUT if self._sends else select.POLLIN)
         return bool(poll.poll(0))

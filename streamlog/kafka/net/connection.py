@@ -24,6 +24,7 @@ from streamlog.kafka.handlers.produce import (
     until_due,
 )
 from streamlog.kafka.net.channel import (
+    FILLED,
     ChannelEnded,
     ChannelIdle,
     ChannelStuck,
@@ -42,7 +43,7 @@ from streamlog.kafka.net.unauthenticated_limit import HandshakeTimedOut
 from streamlog.partition.page_cache import read_warm
 from streamlog.tls.errors import OUR_CERTIFICATE_REFUSED, is_of_our_certificate
 from streamlog.wire.cursor import WEIGHED_AT_ONCE
-from streamlog.wire.framing import FrameSplitter
+from streamlog.wire.framing import LENGTH_BYTES, FrameSplitter
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +84,9 @@ COPY_BYTES_MAX: Final = 4 * 1024
 WRITE_BYTES: Final = 64 * 1024
 PART_S: Final = 2.0
 """How long a client whose login has failed may take to close the connection itself."""
-SINGLE_BYTES_MAX: Final = 64 * 1024
-"""Of a Produce for one partition that is looked at at once: a few tens of microseconds."""
+SINGLE_BYTES_MAX: Final = 1024 * 1024
+"""Of a Produce for one partition that is looked at at once: a few tenths of a millisecond."""
+_KEY_END: Final = LENGTH_BYTES + len(dispatch.PRODUCE_KEY)
 LATE_MAX: Final = 256
 """Answers that may be late at once; then the oldest is waited for before anything else is read."""
 
@@ -127,6 +129,8 @@ class ClientConnection:
         self._poll: RequestWait | None = None  # of the request being answered
         # In the order of their requests.
         self._late: deque[DelayedProduce | DelayedSingleProduce] = deque()
+        self._unsent = b""
+        """Of an answer that the socket did not take whole; it goes before all others."""
         self._targets = ProduceTargets()
         self._sending_late = False
         self._stopping = False
@@ -139,7 +143,7 @@ class ClientConnection:
             late.end()
         if self._poll is not None:
             self._poll.end()
-        elif self._late or self._sending_late:
+        elif self._late or self._unsent or self._sending_late:
             self._channel.wake()
         else:
             self._channel.end()
@@ -207,7 +211,7 @@ class ClientConnection:
 
     async def _serve(self) -> None:
         while not self._stopping:
-            if self._late:
+            if self._late or self._unsent:
                 await self._send_due()
                 if len(self._late) >= LATE_MAX:
                     await until_due(self._late[0])
@@ -217,10 +221,15 @@ class ClientConnection:
                 continue
             request = self._frames.next_frame()
             if request is None:
-                if self._seat.held != self._frames.buffered:
-                    self._seat.hold(self._frames.buffered)
-                data = await self._channel.receive(self._something_is_due)
-                if data is None:
+                held = self._frames.buffered
+                if self._frames.partial is not None:
+                    held += self._frames.awaited_bytes
+                if self._seat.held != held:
+                    self._seat.hold(held)
+                data = await self._channel.receive(
+                    self._something_is_due, self._taken_at_once, self._frames
+                )
+                if data is None or data is FILLED:
                     continue
                 if not data:
                     break
@@ -235,6 +244,21 @@ class ClientConnection:
         if self._frames.buffered and not self._stopping:
             raise MalformedFrame(f"the peer left after {self._frames.buffered} bytes of a frame")
 
+    def _taken_at_once(self, data: bytes) -> bool:
+        """It is one Produce request, and is dealt with outside a turn of this connection: most of what a record takes
+        that is sent alone would be to give it one. Raises LoginRequired.
+        """
+        if data[LENGTH_BYTES:_KEY_END] != dispatch.PRODUCE_KEY or self._frames.buffered:
+            return False
+        if self._stopping or len(self._late) >= LATE_MAX:
+            return False
+        request = self._frames.whole(data)
+        if request is None or not self._produced(request):
+            return False
+        if self._late[0].is_due:
+            self._answer_due()
+        return True
+
     def _produced(self, request: bytes) -> bool:
         """The request is a Produce for one partition, and is dealt with but for its answer."""
         if len(request) > SINGLE_BYTES_MAX:
@@ -242,9 +266,21 @@ class ClientConnection:
         answer = dispatch.produce_single(request, self._asking, self._targets)
         if answer is None:
             return False
-        answer.wake = self._channel.wake
+        answer.wake = self._answer_due
         self._late.append(answer)
         return True
+
+    def _answer_due(self) -> None:
+        """An answer that came late, outside a turn of this connection. One that is alone is sent at once: a turn later
+        would be a fifth of what a synced record takes. Others go together.
+        """
+        late = self._late
+        if len(late) == 1 and late[0].is_due and not self._unsent and self._channel.is_receiving:
+            frame = late.popleft().frame()
+            self._unsent = frame[self._channel.send_at_once(frame) :]
+            if not self._unsent:
+                return
+        self._channel.wake()
 
     async def _answer(self, request: bytes) -> None:
         buffered = self._frames.buffered
@@ -252,7 +288,7 @@ class ClientConnection:
             self._seat.hold(buffered + len(request))
         self._poll = poll = RequestWait(self._channel, is_followed=buffered > 0)
         try:
-            if self._late and not dispatch.is_produce(request):
+            if (self._late or self._unsent) and not dispatch.is_produce(request):
                 await self._drain_late()
             answer = await dispatch.answer(
                 request, self._asking, poll, self._readers, weigh=self._weigher(len(request))
@@ -308,11 +344,11 @@ class ClientConnection:
             self._muted_until_s = None
 
     def _something_is_due(self) -> bool:
-        return self._stopping or (bool(self._late) and self._late[0].is_due)
+        return self._stopping or bool(self._unsent) or (bool(self._late) and self._late[0].is_due)
 
     async def _send_due(self) -> None:
         """The late answers that have come, as far as none before them is missing; in one write."""
-        out = bytearray()
+        out, self._unsent = bytearray(self._unsent), b""
         while self._late and self._late[0].is_due:
             out += self._late.popleft().frame()
         if out:
@@ -324,6 +360,8 @@ class ClientConnection:
 
     async def _drain_late(self) -> None:
         """All of them."""
+        if self._unsent:
+            await self._send_due()
         while self._late:
             if self._stopping:
                 self._late[0].end()

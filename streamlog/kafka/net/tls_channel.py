@@ -21,6 +21,7 @@ from streamlog.log.segment.file_slice import FileSlice
 from streamlog.partition.page_cache import read_ahead, read_now
 from streamlog.tls.certificate import read_certificate
 from streamlog.tls.errors import trouble
+from streamlog.wire.framing import FrameSplitter
 
 RECORD_BYTES: Final = 16 * 1024
 """The most that is in one TLS record. OpenSSL takes one at a time from the socket, so that nothing
@@ -38,6 +39,7 @@ class TlsChannel(SocketChannel):
     """``open`` makes the handshake, and comes first."""
 
     path = "tls"
+    fills = False
     is_encrypted = True
     copies = True
     """Slices of files are encrypted in this process, not by the kernel."""
@@ -86,7 +88,12 @@ class TlsChannel(SocketChannel):
         if _kernel_encrypts(self._tls):
             self.copies, self.path = False, "ktls"
 
-    async def receive(self, unless: Callable[[], bool] = never) -> bytes | None:
+    async def receive(
+        self,
+        unless: Callable[[], bool] = never,
+        at_once: Callable[[bytes], bool] | None = None,
+        frames: FrameSplitter | None = None,
+    ) -> bytes | None:
         if unless():
             return None
         if self._stash:
@@ -95,7 +102,11 @@ class TlsChannel(SocketChannel):
             return data
         if self._is_at_end:
             return b""
-        return await super().receive(unless)
+        return await super().receive(unless, at_once, frames)
+
+    def send_at_once(self, data: bytes) -> int:
+        """Never: OpenSSL wants what it did not take again as it was, and before anything else."""
+        return 0
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         """A record costs 22 bytes, a system call and a packet: small pieces wait for others."""

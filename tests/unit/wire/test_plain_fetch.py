@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from streamlog.errors import MalformedFrame
 from streamlog.model import TopicPartition
 from streamlog.wire import fetch
+from streamlog.wire.compiled.plain_fetch import read_plain_fetch
 from streamlog.wire.cursor import Cursor, finished
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic, TopicIdPartition
-from streamlog.wire.plain_fetch import read_plain_fetch
 from streamlog.wire.registry import APIS, FETCH
 
 VERSIONS = range(12, APIS[FETCH].version_max + 1)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import StreamlogError
 from streamlog.wire import api_messages, produce
+from streamlog.wire.compiled.single_produce import SingleProduce, read_single_produce
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.header import (
     encode_request_header,
@@ -17,7 +18,6 @@ from streamlog.wire.header import (
 )
 from streamlog.wire.produce import ProducePartition, ProduceResult
 from streamlog.wire.registry import APIS, PRODUCE
-from streamlog.wire.single_produce import SingleProduce, read_single_produce
 
 API = APIS[PRODUCE]
 VERSIONS = range(produce.VERSION_MIN, API.version_max + 1)

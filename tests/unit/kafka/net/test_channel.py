@@ -4,12 +4,21 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 import uvloop
 
-from streamlog.kafka.net.channel import ChannelEnded, ChannelIdle, SocketChannel
+from streamlog.errors import LoginRequired
+from streamlog.kafka.net.channel import (
+    FILLED,
+    ChannelEnded,
+    ChannelIdle,
+    SocketChannel,
+    never,
+)
+from streamlog.wire.framing import AWAITED_BYTES_MAX, FrameSplitter, frame
 from tests.kafka_node import until
 from tests.unit.kafka.net.waiting import waiting
 
@@ -240,3 +249,114 @@ async def test_a_rest_ends_although_timers_are_early(monkeypatch: pytest.MonkeyP
         assert loop.time() >= ends_s
         channel._loop = real
         channel.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(idle_timeout_ms: int) -> AsyncIterator[Pipe]:
+    """By TCP."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+    ours.setblocking(False)
+    channel = SocketChannel(ours, asyncio.get_running_loop(), idle_timeout_ms)
+    try:
+        yield Pipe(channel, theirs)
+    finally:
+        channel.close()
+        theirs.close()
+
+
+async def begun(pipe: Pipe, body: bytes) -> FrameSplitter:
+    """The first 64 KiB of its frame have come."""
+    frames = FrameSplitter(len(body))
+    pipe.peer.sendall(frame(body)[: 64 << 10])
+    while frames.next_frame() is None and frames.partial is None:
+        data = await pipe.channel.receive()
+        assert data
+        frames.feed(data)
+    return frames
+
+
+def low_water_mark(channel: SocketChannel) -> int:
+    return channel.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+async def test_the_rest_of_a_large_frame_goes_to_the_frames() -> None:
+    body = bytes(range(256)) * 3_900
+    async with connected(idle_timeout_ms=10_000) as pipe:
+        frames = await begun(pipe, body)
+        sending = asyncio.to_thread(pipe.peer.sendall, frame(body)[64 << 10 :] + frame(b"next"))
+        task, times = asyncio.create_task(sending), 0
+        while (request := frames.next_frame()) is None:
+            assert await pipe.channel.receive(frames=frames) is FILLED
+            times += 1
+        assert request == body
+        assert times <= 2 * len(body) // AWAITED_BYTES_MAX, "the loop is told of many at once"
+        assert low_water_mark(pipe.channel) == 1
+        await task
+        data = await pipe.channel.receive(frames=frames)
+        assert data == frame(b"next"), "no large frame is next"
+        pipe.peer.close()
+        assert await pipe.channel.receive(frames=frames) == b""
+
+
+async def test_a_peer_that_leaves_in_a_large_frame_is_seen_to() -> None:
+    async with connected(idle_timeout_ms=10_000) as pipe:
+        frames = await begun(pipe, bytes(1_000_000))
+        pipe.peer.sendall(b"a few")
+        pipe.peer.close()
+        assert await pipe.channel.receive(frames=frames) is FILLED
+        assert await pipe.channel.receive(frames=frames) == b""
+        assert frames.buffered == (64 << 10) + len(b"a few")
+
+
+async def test_a_slow_large_frame_is_not_idle_and_silence_is() -> None:
+    """Although the loop is not told of a few bytes."""
+    async with connected(idle_timeout_ms=200) as pipe:
+        frames = await begun(pipe, bytes(1_000_000))
+        for _ in range(5):
+            pipe.peer.sendall(b"x")
+            assert await pipe.channel.receive(frames=frames) is FILLED
+        with pytest.raises(ChannelIdle):
+            await pipe.channel.receive(frames=frames)
+        assert low_water_mark(pipe.channel) == 1
+
+
+async def test_what_is_dealt_with_at_once_does_not_end_the_wait(pipe: Pipe) -> None:
+    seen: list[bytes] = []
+
+    def at_once(data: bytes) -> bool:
+        seen.append(data)
+        if data == b"wrong":
+            raise LoginRequired("who?")
+        return data.startswith(b"a")
+
+    def has_seen(count: int) -> bool:
+        return len(seen) == count
+
+    async with asyncio.TaskGroup() as tasks:
+        receiving = tasks.create_task(pipe.channel.receive(never, at_once))
+        for number, data in enumerate((b"ab", b"ac", b"no")):
+            pipe.peer.send(data)
+            await until(partial(has_seen, number + 1))
+        assert await receiving == b"no"
+    assert seen == [b"ab", b"ac", b"no"]
+    pipe.peer.send(b"wrong")
+    with pytest.raises(LoginRequired):
+        await pipe.channel.receive(never, at_once)
+    pipe.peer.send(b"ad")
+    assert await pipe.channel.receive() == b"ad", "nobody is asked"
+    pipe.peer.close()
+    assert await pipe.channel.receive(never, at_once) == b"", "the end is not for them"
+
+
+async def test_what_is_dealt_with_at_once_is_no_idleness(pipe: Pipe) -> None:
+    """Bytes every tenth of a second, where two tenths are too long."""
+    loop = asyncio.get_running_loop()
+    receiving = asyncio.create_task(pipe.channel.receive(never, lambda _: True))
+    for step in range(6):
+        loop.call_later(0.1 * step, pipe.peer.send, b"x")
+    with pytest.raises(ChannelIdle):
+        await receiving
+    with pytest.raises(BlockingIOError):
+        pipe.channel.sock.recv(1)

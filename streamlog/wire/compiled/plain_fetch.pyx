@@ -5,7 +5,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t
 
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
-from streamlog.wire.reader cimport Reader, get_length, get_number, get_uvarint, no_tags
+from streamlog.wire.compiled.reader cimport Reader, get_length, get_number, get_uvarint, no_tags
 
 SOURCES = STREAMLOG_SOURCES
 

@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from streamlog.record.compiled.primitives cimport STREAMLOG_SOURCES
-from streamlog.wire.reader cimport Reader, get_length, get_number, no_tags
+from streamlog.wire.compiled.reader cimport Reader, get_length, get_number, no_tags
 
 SOURCES = STREAMLOG_SOURCES
 

@@ -1,0 +1,1 @@
+"""What each request of a producer or a consumer does on the wire, compiled."""
