@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -168,11 +168,8 @@ class NodeMetrics:
         self.append_failures = Counter(
             "streamlog_append_failures", "Failed appends", ["reason"], registry=r
         )
-        self.fsync_duration_seconds = Histogram(
-            "streamlog_fsync_duration_seconds",
-            "Duration of one fdatasync call",
-            buckets=LATENCY_SECONDS,
-            registry=r,
+        self.fsync_duration_seconds = Spread(
+            "streamlog_fsync_duration_seconds", "Duration of one fdatasync call", r
         )
         self.commit_latency_seconds = Spread(
             "streamlog_commit_latency_seconds", "Time from append to commit of one batch", r

@@ -144,7 +144,7 @@ class FakePartition:
 
     knows_producers = True
 
-    def produce_at_once(self, _batch: ProducedBatch) -> int:
+    def produce_plain(self, _batch: ProducedBatch, _ack: Acknowledgement) -> int:
         """It keeps what waits, so that a test may say when it is committed."""
         return -1
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -95,7 +94,7 @@ class SyncTicket:
     """
 
     __slots__ = (
-        "_directory", "_disk", "_epochs", "_files", "_is_staged", "_lock", "_manifest", "_on_failure",
+        "_directory", "_disk", "_epochs", "_files", "_is_staged", "_manifest", "_on_failure",
         "_placed_in", "_pool", "done", "end_offset", "epochs_are_stored", "manifest_is_stored",
     )  # fmt: skip
 
@@ -127,7 +126,6 @@ class SyncTicket:
         self._on_failure = on_failure
         self._placed_in: str | None = None  # the folder in which they have replaced it
         self._is_staged = False  # the new epochs are in a file beside the old one
-        self._lock = threading.Lock()  # of ``release``, which owner and worker may both call
 
     @property
     def files(self) -> list[DiskFile]:
@@ -145,8 +143,7 @@ class SyncTicket:
         return file.fileno() if type(file) is OsFile else None
 
     def ended(self, error: OSError | None) -> None:
-        """The sync of ``descriptor`` has ended. Raises as ``run``."""
-        self.release()
+        """The sync of ``descriptor`` has ended; ``release`` is to follow. Raises as ``run``."""
         if error is not None:
             raise self._failed(error) from error
         self.done = True
@@ -220,11 +217,11 @@ class SyncTicket:
         self.done = True
 
     def release(self) -> None:
-        """Let go of the files; may be called again."""
-        with self._lock:
-            files, self._files = self._files, []
-        for pooled in files:
-            self._pool.unpin(pooled)
+        """Let go of the files; may be called again, by owner and worker at the same time."""
+        files = self._files
+        while files:
+            with contextlib.suppress(IndexError):  # the other one was quicker
+                self._pool.unpin(files.pop())
 
     def _write_epochs(self, path: str, content: bytes) -> None:
         """A full disk is no failure here.
@@ -290,7 +287,7 @@ class DirtyState:
         try:
             for segment in self.segments:
                 paths = segment.paths if segment.sealed else segment.written_paths
-                pinned.extend(pool.pin(path) for path in paths)
+                pinned.extend(map(pool.pin, paths))
         except OSError:
             for pooled in pinned:
                 pool.unpin(pooled)
@@ -615,23 +612,27 @@ class PartitionLog(LogEnd):
         self._active.segment.hint(end, self._active.segment.size_bytes)  # a high watermark soon
         if dirty.ticket is not None:
             raise BrokenInvariant("the last ticket has not been taken back")
-        new_keys = any(it.key is not None and it.key.is_unsynced for it in dirty.segments)
-        dirty.folder |= new_keys
-        with storage_errors(self._directory):
+        for segment in dirty.segments:
+            dirty.folder |= segment.key is not None and segment.key.is_unsynced
+        try:
             files = dirty.pin_files(self._pool)
-        epochs = f"{self._directory}/{EPOCHS_NAME}", self.epochs.encode()
+        except OSError as error:
+            raise storage_error(error, self._directory) from error
         dirty.ticket = SyncTicket(
             self._disk,
             self._pool,
             files,
             end_offset=end,
-            epochs=epochs if dirty.epochs else None,
+            epochs=self._encoded_epochs() if dirty.epochs else None,
             directory=self._directory if dirty.folder else None,
             manifest=(self.manifest, self._synced()) if self._writes_manifest else None,
             on_failure=self.fail,
         )
         dirty.clear()
         return dirty.ticket
+
+    def _encoded_epochs(self) -> tuple[str, bytes]:
+        return f"{self._directory}/{EPOCHS_NAME}", self.epochs.encode()
 
     @property
     def manifest_is_behind(self) -> bool:
@@ -647,7 +648,7 @@ class PartitionLog(LogEnd):
         """Not for the log start alone, unless that is to be noted: each would cost a sync of its own."""
         known = self.manifest.stored
         has_new_files = known is None or known.active_offset != self._active.segment.base_offset
-        return self.manifest_is_behind and (has_new_files or self._unsynced.manifest)
+        return (has_new_files or self._unsynced.manifest) and self.manifest_is_behind
 
     def _synced(self) -> SyncedManifest:
         """What the manifest says once all is synced."""

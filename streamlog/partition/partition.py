@@ -522,10 +522,13 @@ class Partition(PartitionEnd):
         surroundings.flusher.settle(self)
 
     def _keep_at_once(self) -> None:
-        """As ``keep``, for what a client waits for by itself: where no other replica and no sync is waited for, it
-        counts now. A turn of the loop later would be a third of the latency.
+        """As ``keep``, for what a client waits for by itself: its sync begins now, and where no other replica and no
+        sync is waited for, it counts now. A turn of the loop later would be a third of the latency.
         """
         state = self.state
+        if state.sync == "commit" and not self._is_carrying_out:
+            self._surroundings.flusher.sync_at_once(self)
+            return
         if state.sync == "commit" or len(state.isr) > 1 or self._is_carrying_out:
             self.keep()
             return
@@ -567,9 +570,9 @@ class Partition(PartitionEnd):
         """What its log says of producers is read. Raises NotLeader, StorageFailed."""
         await self.producing.know()
 
-    def produce_at_once(self, batch: ProducedBatch) -> int:
-        """The offset of what a producer sent, which is committed when this returns. -1, and nothing was done: there is
-        more to it, see ``produce``. Raises as that.
+    def produce_plain(self, batch: ProducedBatch, ack: Acknowledgement) -> int:
+        """As ``produce``, for a batch that takes nothing but an append; its base offset. ``ack`` hears of the commit,
+        perhaps before this returns. -1, and nothing was done: there is more to it.
         """
         header, timestamp_ms, config = batch.header, batch.max_timestamp_ms, self.config
         if (
@@ -581,7 +584,7 @@ class Partition(PartitionEnd):
             or not 0 <= timestamp_ms <= wall_ms() + AHEAD_MS_MAX
         ):
             return -1
-        return self.append_produced_at_once(batch.data, header.record_count, timestamp_ms)
+        return self.append_produced(batch.data, header.record_count, timestamp_ms, ack)
 
     def produce(
         self,

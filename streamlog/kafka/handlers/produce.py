@@ -41,12 +41,13 @@ from streamlog.metadata.stream.write_state import check_takes_records
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.producer_state_manager import VerifiedTransaction
-from streamlog.partition.state import UNAWAITED
+from streamlog.partition.state import UNAWAITED, Acknowledgement
 from streamlog.record.batch import read_header
 from streamlog.record.codec import opened_at_once
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside, check_plain
 from streamlog.wire import produce as wire
 from streamlog.wire.api_messages import AT_ONCE_BYTES, Message
+from streamlog.wire.compiled.single_produce import SingleProduce, read_single_produce
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.error_codes import ErrorCode
 from streamlog.wire.errors import code_of
@@ -54,7 +55,6 @@ from streamlog.wire.header import encode_response_header
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.produce import NO_OFFSET, NO_TIME, ProduceResult, encode_response
 from streamlog.wire.registry import APIS, PRODUCE
-from streamlog.wire.single_produce import SingleProduce, read_single_produce
 
 TARGETS_MAX: Final = 1_000
 """Partitions that a connection remembers; with more it forgets all of them."""
@@ -405,16 +405,16 @@ def produce_single(
     context.metrics.requests["Produce"].count += 1
     answer = DelayedSingleProduce(asked, partition)
     try:
-        base_offset = partition.produce_at_once(batch)
-        if base_offset >= 0:
-            answer.committed(base_offset)
-        elif asked.acks == wire.ACKS_ALL:
+        ack: Acknowledgement = UNAWAITED
+        if asked.acks == wire.ACKS_ALL:
             partition.check_min_isr()
-            answer.append_time_ms = partition.produce(batch, answer).append_time_ms
-        else:
-            appended = partition.produce(batch, UNAWAITED)
-            answer.append_time_ms = appended.append_time_ms
-            answer.committed(appended.base_offset)
+            ack = answer
+        base_offset = partition.produce_plain(batch, ack)
+        if base_offset < 0:
+            appended = partition.produce(batch, ack)
+            base_offset, answer.append_time_ms = appended.base_offset, appended.append_time_ms
+        if ack is UNAWAITED:
+            answer.committed(base_offset)
     except NotLeader as error:
         answer.failed_for_another(error, target.image)
     except StreamlogError as error:

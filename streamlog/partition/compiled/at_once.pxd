@@ -38,3 +38,4 @@ cdef class PartitionEnd:
     cdef bint _has_to_wait(self)
     cdef _committed(self, int64_t count, double started)
     cdef _tell_commit_watchers(self)
+    cdef _count(self, int64_t count)

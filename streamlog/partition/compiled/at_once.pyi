@@ -20,7 +20,7 @@ from streamlog.errors import StreamlogError
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import PartitionContext
-from streamlog.partition.state import PartitionState, PendingAppend
+from streamlog.partition.state import Acknowledgement, PartitionState, PendingAppend
 from streamlog.record.codec import RecordRun
 from streamlog.replication.leader import LeaderProgress
 
@@ -91,10 +91,11 @@ class PartitionEnd:
         of the batch; None: the clock's.
         """
 
-    def append_produced_at_once(
-        self, data: bytes | memoryview, count: int, timestamp_ms: int
+    def append_produced(
+        self, data: bytes | memoryview, count: int, timestamp_ms: int, ack: Acknowledgement
     ) -> int:
-        """The same for a batch that a producer sent, which is checked and not numbered: of ``count``
-        records, the latest of ``timestamp_ms``. It is kept as it is, but for its base offset and
-        leader epoch. Those who watch the commit are told before this returns, too.
+        """Append a batch that a producer sent, which is checked and not numbered: of ``count`` records, the latest of
+        ``timestamp_ms``. It is kept as it is, but for its base offset and leader epoch. Its base offset; ``ack`` hears
+        of the commit, and so do those who watch it: before this returns, where ``append_at_once`` could be. -1, and
+        nothing was done: see ``produce``.
         """

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Appends that are committed at once, compiled. ``at_once.pyi`` says what it means."""
+"""Appends of runs and of what producers sent, compiled. ``at_once.pyi`` says what it means."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -100,18 +100,20 @@ cdef class PartitionEnd:
         self._committed(count, started)
         return base_offset
 
-    def append_produced_at_once(self, data, int64_t count, int64_t timestamp_ms):
-        """Append what a producer sent as it is, but for its base offset and leader epoch. As ``append_at_once``; but
-        watchers of the commit are told before it returns.
+    def append_produced(self, data, int64_t count, int64_t timestamp_ms, ack):
+        """Append what a producer sent as it is, but for its base offset and leader epoch; its base offset. ``ack`` hears
+        of the commit, before this returns where it has not to wait. -1, and nothing was done: see ``produce``.
         """
         cdef StateEnd state = self.state
         cdef LogEnd log = self._log
         cdef int64_t base_offset = log.log_end_offset
+        cdef bint waits
         cdef Py_buffer view
         cdef bytes batch
         cdef uint8_t* at
-        if self._has_to_wait():
+        if state.progress is None or self._is_carrying_out:
             return -1
+        waits = self._has_to_wait()
         started = perf_counter()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -134,7 +136,15 @@ cdef class PartitionEnd:
             self.append_failed(error)
             raise
         state.appended_bytes = len(batch)
+        if waits:
+            self._count(count)
+            state.await_commit(base_offset, state.appended_bytes, started, ack)
+            if self._end_watchers:
+                self.grown()
+            self._keep_at_once()
+            return base_offset
         self._committed(count, started)
+        ack.committed(base_offset)
         if self._commit_watchers:
             self._tell_commit_watchers()
         return base_offset
@@ -177,9 +187,7 @@ cdef class PartitionEnd:
         cdef int64_t end_offset = log.log_end_offset
         state.high_watermark = state.progress.local(end_offset, end_offset)
         metrics, surroundings = self._metrics, self._surroundings
-        metrics.append_batches.count += 1
-        metrics.append_records.count += count
-        metrics.append_bytes.count += state.appended_bytes
+        self._count(count)
         surroundings.upkeep.offsets_changed(self)
         if state.sync == "interval":
             surroundings.upkeep.unsynced(self)
@@ -188,3 +196,10 @@ cdef class PartitionEnd:
         metrics.commit_latency_seconds.observe(perf_counter() - started)
         if self._end_watchers:
             self.grown()
+
+    cdef _count(self, int64_t count):
+        """So many records were appended as one batch."""
+        metrics = self._metrics
+        metrics.append_batches.count += 1
+        metrics.append_records.count += count
+        metrics.append_bytes.count += self.state.appended_bytes

@@ -31,6 +31,8 @@ RETRY_S: Final = 0.1
 TOGETHER_MIN: Final = 16
 """So many that wait are synced by one sync of the file system, where that can be."""
 TOGETHER_MAX: Final = 1_000
+NO_NUMBER: Final = -1
+"""Of a sync that no publisher waits for."""
 
 
 class Syncable(Protocol):
@@ -92,6 +94,32 @@ class Flusher:
             self._to_sync.append(partition)
             self._wake()
 
+    def sync_at_once(self, partition: Syncable) -> None:
+        """As ``sync``, but now where nothing else waits to be synced: what one client waits for by itself. What comes
+        during this sync shares the next one. Not while the partition carries out a step.
+        """
+        if self._to_sync or self._running or self._is_together or partition.to_sync:
+            self.sync(partition)
+            return
+        try:
+            ticket = self._ticket_of(partition)
+            if ticket is not None:
+                self._begin_alone((partition, ticket))
+        except BaseException as error:
+            self._crash(error)
+
+    def _ticket_of(self, partition: Syncable) -> SyncTicket | None:
+        """None: nothing is to be synced now."""
+        try:
+            ticket = partition.state.begin_sync()
+        except Unavailable:
+            self._later(partition)
+            return None
+        if isinstance(ticket, Step):
+            partition.carry_out(ticket)
+            return None
+        return ticket
+
     def stall_ms(self) -> int:
         """For so long publishers have waited for the disk in vain."""
         return self._stalls.stall_ms(self._awake_ms())
@@ -148,14 +176,8 @@ class Flusher:
                 for _ in range(min(len(line), TOGETHER_MAX) if shared else 1):
                     partition = line.popleft()
                     partition.to_sync = False
-                    try:
-                        ticket = partition.state.begin_sync()
-                    except Unavailable:
-                        self._later(partition)
-                        continue
-                    if isinstance(ticket, Step):
-                        partition.carry_out(ticket)
-                    else:
+                    ticket = self._ticket_of(partition)
+                    if ticket is not None:
                         begun.append((partition, ticket))
                 if shared:
                     together = [it for it in begun if not it[1].needs_own_syncs]
@@ -164,30 +186,45 @@ class Flusher:
                         self._is_together = True
                         self._threads.submit(self._run, together, shared, time.perf_counter())
                 for it in begun:
-                    self._running += 1
                     self._begin_alone(it)
         except BaseException as error:
             self._crash(error)
 
     def _begin_alone(self, it: Begun) -> None:
         """One file is synced by a thread that does nothing else; all others by one in Python."""
-        ticket, started = it[1], time.perf_counter()
-        descriptor = ticket.descriptor
-        is_waited_for = descriptor is not None and it[0].state.sync == "commit"
-        number = self._stalls.began(self._awake_ms()) if is_waited_for else None
+        self._running += 1
+        partition, ticket = it
+        started = time.perf_counter()
+        descriptor, number = ticket.descriptor, NO_NUMBER
 
         def ended(error: OSError | None) -> None:
-            if number is not None:
+            """What publishers wait for comes first."""
+            took_s = time.perf_counter() - started
+            try:
+                try:
+                    ticket.ended(error)
+                except StorageFailed as failure:
+                    partition.carry_out(partition.state.sync_failed(failure))
+                else:
+                    partition.carry_out(partition.state.finish_sync())
+            except BaseException as failure:
+                self._crash(failure)
+            ticket.release()
+            if number is not NO_NUMBER:
                 self._stalls.ended(number, self._awake_ms())
-            failure = _failure_of(partial(ticket.ended, error))
-            self._ended([it], [failure], None, started)
+            self._running -= 1
+            self._metrics.fsync_duration_seconds.observe(took_s)
+            self._work()
 
         if descriptor is not None:
-            with suppress(OSError):  # too few file descriptors to begin such threads
+            try:
                 self._sync_threads.sync(descriptor, ended)
+            except OSError:  # too few file descriptors to begin such threads
+                pass
+            else:
+                if partition.state.sync == "commit":
+                    number = self._stalls.began(self._awake_ms())
                 return
-        if number is not None:
-            self._stalls.ended(number, self._awake_ms())
         self._threads.submit(self._run, [it], None, started)
 
     def _shared_sync(self) -> SharedSync | None:
@@ -224,7 +261,7 @@ class Flusher:
             self._running -= 1
         else:
             self._is_together = False
-        self._metrics.fsync_duration_seconds.observe(time.perf_counter() - started)
+        took_s = time.perf_counter() - started
         try:
             for (partition, _), failure in zip(begun, failures, strict=True):
                 if failure is None:
@@ -235,6 +272,7 @@ class Flusher:
                     raise failure
         except BaseException as error:
             self._crash(error)
+        self._metrics.fsync_duration_seconds.observe(took_s)
         self._work()
 
     def _crash(self, error: BaseException) -> None:

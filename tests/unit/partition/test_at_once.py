@@ -9,6 +9,7 @@ import pytest
 from streamlog.errors import NotLeader, StorageFailed, StorageFull
 from streamlog.log.segment.segment import Segment
 from streamlog.log.storage.disk import OsDisk, OsFile
+from streamlog.partition.state import UNAWAITED
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
 from tests.record_batches import HandRecord, hand_batch
@@ -194,7 +195,7 @@ async def test_an_append_at_once_that_the_disk_refuses_commits_nothing(
     run = run_of(b"b")
     with pytest.raises(error):
         if is_produced:
-            partition.produce_at_once(produced(b"b"))
+            partition.produce_plain(produced(b"b"), UNAWAITED)
         else:
             partition.append_at_once(run)
     if is_produced:
@@ -223,31 +224,39 @@ def bytes_of(segment: Segment) -> bytes:
     return Path(segment.path).read_bytes()
 
 
-@pytest.mark.parametrize("sync", ["os", "interval"])
-async def test_what_is_produced_at_once_lies_in_the_log_as_what_is_produced(
-    world: World, sync: str
-) -> None:
+@pytest.mark.parametrize("sync", ["os", "interval", "commit"])
+async def test_a_plain_batch_lies_in_the_log_as_any_other(world: World, sync: str) -> None:
     async with world.node(sync=sync, segment_bytes=4096, index_interval_bytes=256) as registry:
-        for name in ("once", "usual"):
+        for name in ("plain", "usual"):
             await world.create(name)
-        once, usual = registry.partition(tp("once")), registry.partition(tp("usual"))
+        plain, usual = registry.partition(tp("plain")), registry.partition(tp("usual"))
         for number in range(30):
             values = [b"%d" % number * (1 + 70 * (number % 7))] * (1 + number % 3)
             batch = produced(*values)
             base_offset = usual.log_end_offset
-            assert once.produce_at_once(batch) == base_offset
-            assert once.high_watermark == once.log_end_offset == base_offset + len(values)
+            heard = Told()
+            assert plain.produce_plain(batch, heard) == base_offset
+            if sync == "commit":
+                assert plain.high_watermark == base_offset, "it is not on disk yet"
+                assert not heard.answer.done()
+            else:
+                assert plain.high_watermark == plain.log_end_offset == base_offset + len(values)
+                assert heard.answer.done(), "nothing else is waited for"
+            assert await heard.answer == base_offset
+            assert plain.high_watermark == plain.log_end_offset
             told = Told()
             usual.produce(batch, told)
             assert await told.answer == base_offset
-        segments = [it.state.log.segments for it in (once, usual)]
+        if sync == "commit":
+            assert plain.state.log.recovery_point == plain.log_end_offset
+        segments = [it.state.log.segments for it in (plain, usual)]
         assert len(segments[0]) > 5
         for ours, theirs in zip(*segments, strict=True):
             assert bytes_of(ours) == bytes_of(theirs)
         count = world.metrics.registry.get_sample_value
         assert count("streamlog_append_batches_total") == 60
-        assert count("streamlog_append_records_total") == 2 * once.log_end_offset
-        assert count("streamlog_append_bytes_total") == 2 * once.size_bytes
+        assert count("streamlog_append_records_total") == 2 * plain.log_end_offset
+        assert count("streamlog_append_bytes_total") == 2 * plain.size_bytes
 
 
 FUTURE_MS = 10**14
@@ -263,48 +272,69 @@ FUTURE_MS = 10**14
         (produced(b"a", base_timestamp_ms=FUTURE_MS, max_timestamp_ms=FUTURE_MS), {}),
         (produced(b"a"), {"timestamp_type": "LogAppendTime"}),
         (produced(b"a"), {"discard": "new"}),
-        (produced(b"a"), {"sync": "commit"}),
     ],
 )
-async def test_where_there_is_more_to_a_batch_nothing_is_done_at_once(
+async def test_where_there_is_more_to_a_batch_nothing_is_done(
     world: World, batch: ProducedBatch, settings: dict[str, Any]
 ) -> None:
     async with world.node(sync="os") as registry:
         await world.create("s", **settings)
         partition = registry.partition(tp("s"))
-        assert partition.produce_at_once(batch) == NOT_AT_ONCE
+        assert partition.produce_plain(batch, UNAWAITED) == NOT_AT_ONCE
         assert partition.log_end_offset == 0
 
 
-async def test_watchers_of_the_commit_hear_of_what_is_produced_at_once(world: World) -> None:
+async def test_watchers_of_the_commit_hear_of_a_plain_batch_before_produce_returns(
+    world: World,
+) -> None:
     async with world.node(sync="os") as registry:
         await world.create("s")
         partition, seen = registry.partition(tp("s")), list[tuple[str, int]]()
 
         def first() -> None:
             seen.append(("first", partition.high_watermark))
-            assert partition.produce_at_once(produced(b"within")) == NOT_AT_ONCE
+            assert partition.produce_plain(produced(b"within"), UNAWAITED) == NOT_AT_ONCE
 
         partition.add_watcher(first, once=True)
         partition.add_watcher(lambda: seen.append(("second", partition.high_watermark)))
-        assert partition.produce_at_once(produced(b"a")) == 0
+        assert partition.produce_plain(produced(b"a"), UNAWAITED) == 0
         assert seen == [("first", 1), ("second", 1)]
-        assert partition.produce_at_once(produced(b"b")) == 1
+        assert partition.produce_plain(produced(b"b"), UNAWAITED) == 1
         assert seen[2:] == [("second", 2)]
 
 
-async def test_what_is_produced_does_not_overtake(world: World) -> None:
+async def test_a_plain_batch_does_not_overtake(world: World) -> None:
     async with world.node(sync="os") as registry:
         await world.create("s")
-        partition, told = registry.partition(tp("s")), Told()
-        partition.append(run_of(b"a"), told)
-        assert partition.produce_at_once(produced(b"b")) == NOT_AT_ONCE
-        assert await told.answer == 0
-        assert partition.produce_at_once(produced(b"b", b"c")) == 1
+        partition, committed = registry.partition(tp("s")), list[int]()
+
+        class Heard(Told):
+            def committed(self, base_offset: int) -> None:
+                committed.append(base_offset)
+
+        partition.append(run_of(b"a"), Heard())
+        assert partition.produce_plain(produced(b"b"), Heard()) == 1
+        assert committed == [0, 1], "each in its turn"
+        assert partition.produce_plain(produced(b"b", b"c"), UNAWAITED) == 2
         partition.fence(NotLeader("gone"))
         with pytest.raises(NotLeader):
-            partition.produce_at_once(produced(b"d"))
-        assert partition.log_end_offset == 3
+            partition.produce_plain(produced(b"d"), UNAWAITED)
+        assert partition.log_end_offset == 4
+
+
+async def test_plain_batches_that_come_during_a_sync_share_the_next_one(world: World) -> None:
+    async with world.node(sync="commit") as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        heard = [Told() for _ in range(5)]
+        for number, told in enumerate(heard):
+            assert partition.produce_plain(produced(b"%d" % number), told) == number
+        syncs = world.metrics.registry.get_sample_value
+        before = syncs("streamlog_fsync_duration_seconds_count")
+        assert before is not None
+        assert [await it.answer for it in heard] == [*range(5)]
+        after = syncs("streamlog_fsync_duration_seconds_count")
+        assert after == before + 2
 
 
 @pytest.mark.parametrize("sync", ["os", "interval", "commit"])

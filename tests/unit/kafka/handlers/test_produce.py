@@ -14,6 +14,7 @@ from streamlog.errors import (
     StorageFailed,
     StorageFull,
 )
+from streamlog.kafka.net.channel import Bytes
 from streamlog.kafka.net.connection import LATE_MAX
 from streamlog.metadata.commands import AllocateProducerIds, Granted
 from streamlog.metadata.controller import Decision
@@ -239,6 +240,40 @@ async def test_requests_are_appended_as_they_come_and_answered_in_order(node: Ka
         slow.commit_produced()
         for each in sent:
             await client.answer(each)
+
+
+@pytest.mark.parametrize("taken", [[], [0], [10, 0, 7]])
+async def test_a_lone_late_answer_goes_out_whole_whatever_the_socket_takes(
+    node: KafkaNode, taken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``taken``: how many bytes it takes of each of the first writes, not all."""
+    partition = await node.add_stream("flights")
+    partition.commits = False
+    async with RawClient(node.port) as client:
+        assert result_of(await client.ask(PRODUCE, 9, request_of(topic="none")))[0] != 0
+        first = client.send(PRODUCE, 9, request_of())
+        await until(lambda: len(partition.waiting) == 1)
+        (connection,) = node.listener._connections
+        channel = connection._channel
+        put, left, sizes = channel._put, list(taken), list[int]()
+
+        def takes(data: Bytes, flags: int) -> int:
+            if not left:
+                sizes.append(len(data))
+                return put(data, flags)
+            count = left.pop(0)
+            if not count:
+                raise BlockingIOError
+            return put(memoryview(data)[:count], flags)
+
+        monkeypatch.setattr(channel, "_put", takes)
+        partition.commit_produced()
+        second = client.send(PRODUCE, 9, request_of())
+        await client.answer(first)
+        assert len(sizes) == 1
+        await until(lambda: len(partition.waiting) == 1)
+        partition.commit_produced()
+        await client.answer(second)
 
 
 async def test_only_so_many_answers_may_be_late(node: KafkaNode) -> None:

@@ -48,6 +48,9 @@ class Ticket:
         if error is not None:
             raise StorageFailed(str(error.strerror))
 
+    def release(self) -> None:
+        self.steps.append("release")
+
 
 class Log:
     """A partition that notes what is done with it."""
@@ -129,7 +132,7 @@ async def test_one_file_is_synced_without_a_thread_in_python(tmp_path: Path) -> 
         ticket.descriptor = file.fileno()
         flusher.sync(log)
         await log.until("begin", "finish")
-    assert ticket.steps == ["ended"]
+    assert ticket.steps == ["ended", "release"]
     assert not ticket.has_begun
     flusher.close()
 
@@ -182,6 +185,39 @@ async def test_syncs_of_one_file_have_their_limit(tmp_path: Path) -> None:
             ticket.may_end.set()
         for log in logs[: THREADS - 1]:
             await log.until("begin", "finish")
+    flusher.close()
+
+
+async def test_a_lone_sync_begins_at_once_and_others_in_their_turn() -> None:
+    slow = Ticket()
+    flusher, first, second, third = opened(), Log(slow), Log(free()), Log(free())
+    flusher.sync_at_once(first)
+    assert first.story == ["begin"]
+    flusher.sync_at_once(second)
+    flusher.sync_at_once(second)
+    assert second.story == [], "a sync runs"
+    await second.until("begin", "finish")
+    flusher.sync(third)
+    slow.may_end.set()
+    await first.until("begin", "finish")
+    await third.until("begin", "finish")
+    flusher.close()
+
+
+async def test_a_lone_sync_that_cannot_begin_is_tried_again_or_not_needed() -> None:
+    refused = Log(Overloaded("too many open files"), free())
+    flusher = opened()
+    flusher.sync_at_once(refused)
+    assert refused.story == ["begin"]
+    await refused.until("begin", "begin", "finish")
+    needless = Log(None)
+    flusher.sync_at_once(needless)
+    await asyncio.sleep(0)
+    assert needless.story == ["begin"]
+    broken = Log(ValueError("a fault of ours"))
+    flusher.sync_at_once(broken)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        await flusher.run()
     flusher.close()
 
 
