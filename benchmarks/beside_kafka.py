@@ -2,12 +2,16 @@
 
 ``sync``: a node's ``sync=commit`` has every record on disk before it is acknowledged; Kafka does with
 ``flush.messages=1``. Without that both leave it to the kernel when a page is written.
+
+Beside them stands what any broker would take of these clients, this network and this disk: ``broker_floor.c``.
 """
 
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from benchmarks import kafka_broker, machine
@@ -17,7 +21,7 @@ from benchmarks.connection import BenchmarkError
 from benchmarks.footprint import RESIDENT
 from benchmarks.kafka_broker import KafkaBroker
 from benchmarks.lone_node import LoneNode
-from benchmarks.processes import cpu_seconds, resident_mib, run_client
+from benchmarks.processes import compiled, cpu_seconds, resident_mib, run_client
 from benchmarks.reading import CPU_PER_GB
 from benchmarks.side import STREAM, Port, Sides, create_stream, delete_stream
 
@@ -30,6 +34,8 @@ TIMEOUT_S: Final = 120.0
 SETTLE_S: Final = 5.0
 FRESH_KAFKA: Final = "fresh-kafka"
 FRESH_NODE: Final = "fresh-node"
+LEAST_BROKER: Final = "least-broker"
+LEAST: Final = "the least that a broker can do"
 
 START = Metric("start_s", "s until it answers", digits=2, lower_is_better=True)
 CREATED = Metric("created_s", "s until the answer", digits=2, lower_is_better=True)
@@ -41,22 +47,39 @@ _PERFORMANCE: Final = re.compile(
     r".*, (?P<p50>\d+) ms 50th.*, (?P<p99>\d+) ms 99th"
 )
 
-Server = KafkaBroker | Port
-Pick = Callable[[Sides], Server]
+
+class LeastBroker:
+    """One thread in C that writes what comes, and syncs it if that is wanted: ``broker_floor.c``."""
+
+    def __init__(self, directory: Path, *, is_synced: bool) -> None:
+        directory.mkdir(parents=True)
+        command = [compiled("broker_floor"), str(directory), "synced" if is_synced else "written"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.kafka = f"127.0.0.1:{self._process.stdout.readline().strip()}"
+        self.pids: Sequence[int] = (self._process.pid,)
+
+    def stop(self) -> None:
+        with self._process:
+            self._process.kill()
 
 
-def _kafka(sides: Sides) -> Server:
+Server = KafkaBroker | LeastBroker | Port
+Pick = Callable[[Sides], KafkaBroker | Port]
+
+
+def _kafka(sides: Sides) -> KafkaBroker:
     return sides.kafka
 
 
-def _node(sides: Sides) -> Server:
+def _node(sides: Sides) -> Port:
     return sides.port
 
 
 BOTH: Final[tuple[tuple[str, Pick], ...]] = (("Apache Kafka", _kafka), ("streamlog", _node))
 
 
-def _create(side: Server, *, is_synced: bool = False) -> None:
+def _create(side: KafkaBroker | Port, *, is_synced: bool = False) -> None:
     """A fresh topic of one partition and one replica."""
     if isinstance(side, Port):
         create_stream(side, sync="commit" if is_synced else "os")
@@ -68,7 +91,7 @@ def _create(side: Server, *, is_synced: bool = False) -> None:
     admin.create_topics([NewTopic(STREAM, 1, 1, config=config)])[STREAM].result(TIMEOUT_S)
 
 
-def _delete(side: Server) -> None:
+def _delete(side: KafkaBroker | Port) -> None:
     if isinstance(side, Port):
         delete_stream(side)
         return
@@ -104,6 +127,19 @@ def _with_topic(
             _delete(side)
 
     return measure
+
+
+def _least(
+    size: int, run: Callable[[Server, float], Measurement], *, is_synced: bool
+) -> Variant[Sides]:
+    def measure(sides: Sides, scale: float) -> Measurement:
+        side = sides.own(LEAST_BROKER, partial(LeastBroker, is_synced=is_synced))
+        try:
+            return _measured(sides, side, size, lambda: run(side, scale))
+        finally:
+            sides.drop(LEAST_BROKER)
+
+    return Variant(LEAST, measure)
 
 
 def _count(size: int, scale: float, *, is_synced: bool = False) -> str:
@@ -159,6 +195,8 @@ def producing(size: int, *, is_synced: bool, is_java: bool = False) -> Case[Side
         Variant(label, _with_topic(pick, size, run, is_synced=is_synced), targets[label])
         for label, pick in BOTH
     )
+    if not is_java:  # which asks for newer versions of the protocol
+        variants = (*variants, _least(size, run, is_synced=is_synced))
     client = "the Java producer" if is_java else "confluent-kafka"
     synced = "each batch synced" if is_synced else "not synced"
     named = "1 KiB" if size == 1024 else f"{size} B"
@@ -233,6 +271,7 @@ def latency(mode: str, title: str, *, is_synced: bool) -> Case[Sides]:
         Variant(label, _with_topic(pick, 100, run, is_synced=is_synced), targets[label])
         for label, pick in BOTH
     )
+    variants = (*variants, _least(100, run, is_synced=is_synced))
     name = f"kafka-latency-{mode}{'-synced' if is_synced else ''}"
     return Case(name, title, (P50, P99), variants, missing=kafka_broker.missing)
 
