@@ -4,6 +4,7 @@ that its records are in. Pure.
 As in Kafka that is Java's ``String.hashCode`` of the key, without its sign, modulo the number of partitions.
 """
 
+import struct
 from typing import Final
 
 KEY_BYTES_MAX: Final = 4096
@@ -19,8 +20,8 @@ def java_hash(text: str) -> int:
     """``String.hashCode``: over UTF-16 code units, in 32 bits with a sign."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(data), 2):
-        value = (31 * value + int.from_bytes(data[position : position + 2], "big")) & 0xFFFF_FFFF
+    for unit in struct.unpack(f">{len(data) // 2}H", data):
+        value = (31 * value + unit) & 0xFFFF_FFFF
     return value - (1 << 32) if value >> 31 else value
 
 
