@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import nats
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 
@@ -22,6 +22,7 @@ BUCKET: Final = "bucket"
 GROUP: Final = "readers"
 PAYLOAD_BYTES_MAX: Final = 1_500
 PARALLEL: Final = 3
+TIMEOUT_S: Final = 30.0
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "nats": {"servers": []},
     "nats_listen": {},
@@ -58,7 +59,7 @@ def node_in(folder: Path, data_dir: Path) -> NodeProcess:
 
 
 async def work(node: NodeProcess, seed: int, steps: int) -> Told:
-    """Publish, purge, put and commit."""
+    """Publish, produce, purge, put and commit."""
     rng, told = random.Random(seed), Told()
     client = await nats.connect(node.port_url)
     try:
@@ -71,10 +72,17 @@ async def work(node: NodeProcess, seed: int, steps: int) -> Told:
         bucket = await js.create_key_value(bucket=BUCKET, history=2)
         told.streams[f"KV_{BUCKET}"] = time.monotonic_ns()
         consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": GROUP, "log_level": 0})
+        producer = Producer({"bootstrap.servers": node.kafka, "linger.ms": 0, "log_level": 0})
         numbers = iter(range(10**9))
 
         async def publish() -> None:
             await _publish(js, told, rng, rng.choice(SYNCS), next(numbers))
+
+        async def produce() -> None:
+            stream, payload = rng.choice(SYNCS), _payload(rng, next(numbers))
+            told.sent[stream].add(payload)
+            offset, at_ns = await asyncio.to_thread(_produced, producer, stream, payload)
+            told.messages[stream][offset + 1] = at_ns, payload
 
         async def put() -> None:
             key, number = rng.choice("ab"), next(numbers)
@@ -96,7 +104,9 @@ async def work(node: NodeProcess, seed: int, steps: int) -> Told:
             await js.purge_stream(name, seq=first)
             told.purges.append((time.monotonic_ns(), name, first))
 
-        kinds: list[Callable[[], Awaitable[None]]] = [*[publish] * 12, put, put, commit, purge]
+        kinds: list[Callable[[], Awaitable[None]]] = [
+            *[publish] * 8, *[produce] * 8, put, put, commit, purge,
+        ]  # fmt: skip
         for _ in range(steps):
             await asyncio.gather(*(rng.choice(kinds)() for _ in range(rng.randint(1, PARALLEL))))
         await asyncio.to_thread(consumer.close)
@@ -108,7 +118,27 @@ async def work(node: NodeProcess, seed: int, steps: int) -> Told:
 async def _publish(
     js: JetStreamContext, told: Told, rng: random.Random, stream: str, number: int
 ) -> None:
-    payload = b"%d " % number + rng.randbytes(rng.randrange(PAYLOAD_BYTES_MAX))
+    payload = _payload(rng, number)
     told.sent[stream].add(payload)
     ack = await js.publish(stream, payload, headers={"Nats-Msg-Id": str(number)}, timeout=30)
     told.messages[stream][ack.seq] = time.monotonic_ns(), payload
+
+
+def _payload(rng: random.Random, number: int) -> bytes:
+    return b"%d " % number + rng.randbytes(rng.randrange(PAYLOAD_BYTES_MAX))
+
+
+def _produced(producer: Producer, stream: str, payload: bytes) -> tuple[int, int]:
+    """The offset, and when it was acknowledged."""
+    told: list[tuple[int, int]] = []
+
+    def delivered(error: object, message: Message) -> None:
+        assert error is None, error
+        offset = message.offset()
+        assert offset is not None
+        told.append((offset, time.monotonic_ns()))
+
+    producer.produce(stream, payload, partition=0, on_delivery=delivered)
+    while not told:
+        producer.poll(TIMEOUT_S)
+    return told[0]
