@@ -9,6 +9,7 @@ from streamlog.errors import NodeUnreachable, RequestTimedOut
 from streamlog.kafka.net.channel import ChannelEnded, SliceTruncated
 from streamlog.log.segment.file_slice import FileSlice
 from streamlog.model import NodeId
+from streamlog.wire.framing import FrameSplitter
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.tcp import KAFKA_PORT, Endpoint, Tcp
 
@@ -83,6 +84,8 @@ class SimChannel:
     path = "sendfile"
     is_encrypted = False
     peer_subject = None
+    is_receiving = False
+    """So that an answer that comes late waits for its turn."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.sock = SimSocket(endpoint)
@@ -95,8 +98,15 @@ class SimChannel:
     async def open(self) -> None:
         """Nothing comes before the first request."""
 
-    async def receive(self, unless: Callable[[], bool] = lambda: False) -> bytes | None:
-        """None once ``unless`` holds, which is asked again at each ``wake``."""
+    async def receive(
+        self,
+        unless: Callable[[], bool] = lambda: False,
+        at_once: Callable[[bytes], bool] | None = None,
+        frames: FrameSplitter | None = None,
+    ) -> bytes | None:
+        """None once ``unless`` holds, which is asked again at each ``wake``. Whatever comes has a turn of the task, and
+        is fed to the frames there.
+        """
         endpoint = self._endpoint
         while not unless():
             self._raise_if_ended()
@@ -109,6 +119,10 @@ class SimChannel:
 
     def wake(self) -> None:
         self.sock.wake()
+
+    def send_at_once(self, data: bytes) -> int:
+        """Never."""
+        return 0
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         self._raise_if_ended()
