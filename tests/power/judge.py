@@ -58,9 +58,10 @@ async def _judge_stream(js: JetStreamContext, told: Told, name: str, cut_ns: int
     for sequence, (at_ns, _) in told.messages[name].items():
         if at_ns < safe_ns and sequence >= start and sequence not in found:
             raise Lost(f"{name} {sequence}, {(cut_ns - at_ns) / 1e6:.1f} ms after its ack")
+    begin = max(1, state.first_seq)  # 0: it never had a message
     for at_ns, of, first in told.purges:
-        if of == name and at_ns < cut_ns and state.first_seq < first:
-            raise Lost(f"the purge of {name} below {first}: it begins at {state.first_seq}")
+        if of == name and at_ns < cut_ns and begin < first:
+            raise Lost(f"the purge of {name} below {first}: it begins at {begin}")
     again = await js.publish(name, b"afterwards", timeout=WAIT_S)
     if again.seq != state.last_seq + 1:
         raise Lost(f"{name} goes on at {again.seq} after {state.last_seq}")
