@@ -6,9 +6,11 @@ objects that this takes, are left out: where each message is a batch of its own 
 
 Nothing is weaker than in the usual way. A record is written to its segment by ``write(2)`` before its
 publisher is answered, so it outlives a kill of the process; a failed write raises, and nobody is answered.
-The high watermark moves behind the log end, never before it. Where anything waits, the append is refused
-with -1 and has its turn like any other, so nothing overtakes. So is a run of messages where the commit is
-watched; what a producer sent tells the watchers before it returns.
+The high watermark moves behind the log end, never before it.
+
+Where anything waits, nothing overtakes it. A run of messages is refused with -1 then, and where the commit is
+watched, and is appended in the usual way. A producer's batch is appended all the same: its acknowledgement waits
+behind the others, for a sync or for followers, and its watchers hear of the commit when it comes.
 """
 
 from asyncio import Future

@@ -210,7 +210,7 @@ class Flusher:
             except BaseException as failure:
                 self._crash(failure)
             ticket.release()
-            if number is not NO_NUMBER:
+            if number != NO_NUMBER:
                 self._stalls.ended(number, self._awake_ms())
             self._running -= 1
             self._metrics.fsync_duration_seconds.observe(took_s)
