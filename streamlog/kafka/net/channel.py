@@ -313,6 +313,7 @@ class SocketChannel:
                 waiter.set_result(data)
             else:
                 self._waiting_since = self._loop.time()
+                self.listen()  # the peer's end may have come with it
                 return
         except BlockingIOError:
             return

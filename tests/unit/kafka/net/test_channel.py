@@ -360,3 +360,16 @@ async def test_what_is_dealt_with_at_once_is_no_idleness(pipe: Pipe) -> None:
         await receiving
     with pytest.raises(BlockingIOError):
         pipe.channel.sock.recv(1)
+
+
+async def test_a_reset_right_behind_what_is_dealt_with_at_once_is_heard() -> None:
+    """libuv tells of both together, once, and watches no longer."""
+    async with connected(idle_timeout_ms=5_000) as pipe:
+        receiving = asyncio.create_task(pipe.channel.receive(never, lambda _: True))
+        await asyncio.sleep(0.01)
+        pipe.peer.sendall(b"a")
+        pipe.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        pipe.peer.close()
+        async with asyncio.timeout(3):
+            with contextlib.suppress(ConnectionResetError):
+                assert await receiving == b""
